@@ -1,0 +1,98 @@
+"""What the cost model needs to know of a serving engine's version: data, not code."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rooflinesim.specs.base import Frozen
+
+
+class GraphRule(Frozen):
+    """Which batch shapes run inside a captured CUDA graph.
+
+    ``unit`` says what the captured sizes count. ``grid`` is a list of (start, stop, step), both ends inclusive;
+    above the last captured size the step runs eagerly. With ``tiers`` a uniform batch of q tokens per request uses
+    graphs rounded up to multiples of q (vLLM's full-decode graphs), plus n*q for each n in ``grid``.
+    """
+
+    unit: Literal["tokens", "requests"]
+    grid: tuple[tuple[int, int, int], ...]
+    grid_with_sd: tuple[tuple[int, int, int], ...] | None = None
+    ceiling: dict[str, int]  # "default", or an arch_target prefix such as "sm_10"
+    tiers: bool = False
+
+
+class DraftLaw(Frozen):
+    """How one drafting method spends its time in this engine.
+
+    first_pass_tokens
+        tokens per request in the drafter's first pass: ``verify`` (K+1), ``verify_plus_one`` (K+2), ``none``.
+    later_passes
+        autoregressive passes of one token per request that follow: ``k_minus_1``, ``k``, ``none``.
+    block_tokens
+        tokens per request of the one parallel pass: ``none``, ``k``, ``k_plus_1``.
+    follows_k
+        whether the passes shrink with the scheduled K, or always run the configured maximum.
+    at_k0
+        what still runs when K = 0: ``first_pass`` (keeps the draft cache in step), ``full``, ``none``.
+    host_s
+        host work per step that the accelerator waits for (look-up drafters).
+    """
+
+    first_pass_tokens: Literal["verify", "verify_plus_one", "none"]
+    later_passes: Literal["k_minus_1", "k", "none"]
+    block_tokens: Literal["none", "k", "k_plus_1"] = "none"
+    follows_k: bool = True
+    at_k0: Literal["first_pass", "full", "none"] = "first_pass"
+    host_s: float = 0.0
+
+
+class HostCost(Frozen):
+    """What the accelerator waits for. Seconds.
+
+    Each value has a source in ``EngineProfile.sources``.
+    """
+
+    off_step_s: float  # plain decode step: scheduling and sampling not hidden
+    sd_round_s: float  # one speculative round instead
+    per_request_s: float = 0.0  # grows with the batch (detokenise, stop checks) as far as it is not hidden
+    draft_pass_s: float = 0.0  # least host time of one autoregressive draft pass that is not in a graph
+    eager_launch_s: float = 10e-6  # host time per kernel outside a captured graph
+    rel_sd: float = 0.3  # spread over versions, machines and settings
+
+
+class Sampler(Frozen):
+    """Passes over rows * vocabulary * 4 bytes and kernel launches, of sampling and of accept/reject."""
+
+    passes_off: float = 2.0
+    launches_off: float = 6.0
+    passes_sd: float = 4.0
+    launches_sd: float = 14.0
+
+
+class EngineProfile(Frozen):
+    """One version of one serving engine."""
+
+    id: str
+    engine: Literal["vllm", "sglang", "trtllm", "research"]
+    version: str
+    aliases: tuple[str, ...] = ()
+    graph: GraphRule
+    draft_laws: dict[str, DraftLaw]
+    host: HostCost
+    sampler: Sampler = Sampler()
+    max_num_seqs: dict[str, int]  # "default" (no SD), "sd"; and "small" below 70 GiB
+    max_num_batched_tokens: int = 8192
+    memory_utilization: float = 0.9
+    workspace_bytes: float = 2.0 * 1024**3  # activations, graphs' private pools at default sizes
+    graph_bytes: float = 10e6  # private memory per captured graph
+    lookahead_slots: dict[str, str] = {}  # method -> "k" | "k_plus_1" | "0"
+    fused_norm_quant: bool = True  # norm and activation kernels write the quantised input of the next product
+    fused_allreduce_norm: bool = False
+    kv_default: str = "auto"  # auto: the activation dtype
+    sources: tuple[str, ...] = ()
+    notes: str = ""
+
+    def law(self, method: str) -> DraftLaw | None:
+        """The draft law of ``method``, or ``None`` when this engine version does not support it."""
+        return self.draft_laws.get(method)
