@@ -1,0 +1,112 @@
+"""Ceilings of one accelerator under one engine: data-sheet peaks with the efficiencies that a calibration gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rooflinesim.errors import SpecError
+from rooflinesim.specs.base import Estimate
+from rooflinesim.specs.calibration import (
+    AttentionFit,
+    Calibration,
+    CollectiveFit,
+    ElementwiseFit,
+    GemmFit,
+    MoeFit,
+)
+from rooflinesim.specs.gpu import GpuSpec
+from rooflinesim.units import COMPUTE_FORMAT
+
+T = TypeVar("T")
+
+#: A ridge exponent at or above this is a plain maximum.
+SHARP_RIDGE_P = 40.0
+
+
+def _one(value: float) -> Estimate:
+    return Estimate(value=value)
+
+
+def ideal_calibration(gpu: str) -> Calibration:
+    """The bare roofline: efficiency 1, no fixed cost, a sharp ridge. The floor no kernel can beat."""
+    none = {"log_sd": 0.0, "n": 0, "source": "definition"}
+    sharp = _one(SHARP_RIDGE_P)
+    return Calibration(
+        id=f"{gpu}--ideal",
+        gpu=gpu,
+        kind="ideal",
+        gemm={"*": GemmFit(t_fixed_s=_one(0), mem_eff=_one(1), compute_eff=_one(1), ridge_p=sharp, **none)},
+        attention={
+            "*": AttentionFit(t_fixed_s=_one(0), mem_eff=_one(1), compute_eff=_one(1), ridge_p=sharp, **none)
+        },
+        moe={
+            "*": MoeFit(
+                t_fixed_s=_one(0), mem_eff=_one(1), compute_eff=_one(1), ridge_p=sharp, tile_rows=1, **none
+            )
+        },
+        elementwise=ElementwiseFit(t_fixed_s=_one(0), mem_eff=_one(1), **none),
+        allreduce=CollectiveFit(alpha_s={}, link_eff=_one(1), **none),
+    )
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the roofline needs of the machine: peaks in SI, and the fits by kernel family."""
+
+    gpu: GpuSpec
+    calibration: Calibration
+
+    @property
+    def mem_bytes_per_s(self) -> float:
+        """Data-sheet memory bandwidth, bytes per second."""
+        return self.gpu.mem_bytes_per_s
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Link bandwidth of one rank in one direction, bytes per second."""
+        link = self.gpu.link_bytes_per_s
+        if link is None:
+            raise SpecError(f"{self.gpu.id}: no scale-up link and no PCIe generation known; use tp=1")
+        return link
+
+    def peak_flops_per_s(self, weight_format: str) -> float:
+        """Dense peak of the arithmetic that ``weight_format`` runs in.
+
+        A format the hardware lacks runs in the next wider one it has (fp4 → fp8 → 16 bit): weight-only kernels
+        dequantise.
+        """
+        wanted = COMPUTE_FORMAT.get(weight_format, weight_format)
+        for fmt in {
+            "fp4": ("fp4", "fp8", "bf16", "fp16"),
+            "fp8": ("fp8", "bf16", "fp16"),
+            "int8": ("int8", "bf16", "fp16"),
+            "bf16": ("bf16", "fp16", "fp32"),
+            "fp16": ("fp16", "bf16", "fp32"),
+            "fp32": ("tf32", "fp32"),
+        }.get(wanted, (wanted,)):
+            peak = self.gpu.peak_flops_per_s(fmt)
+            if peak is not None:
+                return peak
+        raise SpecError(f"{self.gpu.id}: no peak for {weight_format!r} arithmetic in its data sheet")
+
+    def gemm_fit(self, weight_format: str) -> GemmFit:
+        """The fit of dense products with these weights."""
+        return _pick(self.calibration.gemm, weight_format, self.calibration.id, "gemm")
+
+    def attention_fit(self, key: str) -> AttentionFit:
+        """The fit of attention: key is the KV format, or ``mla``."""
+        return _pick(self.calibration.attention, key, self.calibration.id, "attention")
+
+    def moe_fit(self, weight_format: str) -> MoeFit:
+        """The fit of routed experts with these weights."""
+        return _pick(self.calibration.moe, weight_format, self.calibration.id, "moe")
+
+
+def _pick(fits: dict[str, T], key: str, calibration_id: str, family: str) -> T:
+    """The fit for ``key``, else the one that stands in for it, else ``*``."""
+    stand_in = {"fp16": "bf16", "bf16": "fp16", "fp8-block": "fp8", "fp8": "fp8-block", "int8": "fp8"}
+    for name in (key, stand_in.get(key, key), "*"):
+        if name in fits:
+            return fits[name]
+    raise SpecError(f"calibration {calibration_id}: no {family} fit for {key!r}; it has {', '.join(sorted(fits))}")
