@@ -14,15 +14,26 @@ from rooflinesim.acceptance.convert import (
 )
 from rooflinesim.acceptance.counts import CounterSummary, PositionCounts, counter_summary, wilson_interval
 from rooflinesim.acceptance.curve import AcceptanceCurve, step_shares
+from rooflinesim.acceptance.draws import sample, sample_acceptance_length, sample_assumed_length
+from rooflinesim.acceptance.fit import (
+    CurveChoice,
+    CurveFit,
+    choose_curve,
+    fit_form,
+)
 
 __all__ = [
     "AcceptanceCurve",
     "Conversion",
     "CounterSummary",
+    "CurveChoice",
+    "CurveFit",
     "PositionCounts",
     "c1_for_acceptance_length",
+    "choose_curve",
     "counter_summary",
     "fit_acceptance_lengths",
+    "fit_form",
     "from_acceptance_length",
     "from_acceptance_lengths",
     "from_c1",
@@ -30,6 +41,9 @@ __all__ = [
     "from_marginal",
     "from_mean_acceptance",
     "parse_acceptance",
+    "sample",
+    "sample_acceptance_length",
+    "sample_assumed_length",
     "step_shares",
     "wilson_interval",
 ]
