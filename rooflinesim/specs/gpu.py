@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
+from typing import Any, Final
+
+from pydantic import Field, field_validator, model_validator
 
 from rooflinesim.specs.base import Frozen, Quantity
+
+#: The unit each stored quantity must carry: a vendor's own prefixes, so a value can be compared with its
+#: sheet.
+UNITS: Final[dict[str, str]] = {
+    "memory": "GB",
+    "memory_reported": "MiB",
+    "memory_bandwidth": "GB/s",
+    "l2_cache": "MB",
+    "last_level_cache": "MB",
+    "boost_clock": "MHz",
+    "scaleup_unidir": "GB/s",
+    "scaleup_bidir": "GB/s",
+    "p2p_pair_unidir": "GB/s",
+    "tdp": "W",
+}
+PEAK_FORMATS: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+_SHORT = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(\S+)\s*$")
+
+
+def expand_short(value: Any) -> Any:
+    """``"3350 GB/s"`` in a user's own file is a quantity whose source is that file."""
+    if isinstance(value, str):
+        match = _SHORT.match(value)
+        if match is None:
+            raise ValueError(f"{value!r} is not a number with a unit, such as '3350 GB/s'")
+        return {"value": float(match[1]), "unit": match[2], "kind": "guess", "source": "this file"}
+    return value
 
 
 class GpuSpec(Frozen):
@@ -40,20 +71,51 @@ class GpuSpec(Frozen):
     pcie_gen: int | None = None
     pcie_lanes: int | None = None
     tdp: Quantity | None = None  # W
-    price_usd_per_hour: dict[str, float] = {}  # low, typical, high
+    price_usd_per_hour: dict[str, float] = Field(default_factory=dict)  # low, typical, high
     price_source: str = ""
     confidence: str = ""
     notes: str = ""
+    #: check of specs.checks -> why it does not hold for this part
+    check_exceptions: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator(*UNITS, mode="before")
+    @classmethod
+    def _expand_short(cls, value: Any) -> Any:
+        return expand_short(value)
+
+    @field_validator("peaks", mode="before")
+    @classmethod
+    def _expand_peaks(cls, value: Any) -> Any:
+        return {key: expand_short(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _units(self) -> GpuSpec:
+        for name, unit in UNITS.items():
+            quantity: Quantity | None = getattr(self, name)
+            check_unit(name, quantity, unit)
+        for name, peak in self.peaks.items():
+            if name not in PEAK_FORMATS:
+                raise ValueError(f"peaks.{name}: not a number format; allowed are {', '.join(PEAK_FORMATS)}")
+            check_unit(f"peaks.{name}", peak, "TFLOP/s")
+        return self
 
     @cached_property
     def memory_bytes(self) -> float:
-        """Usable device memory in bytes: what the driver reports, else 0.985 of the label in GiB for HBM parts.
+        """Device memory a process can see, in bytes: what the driver reports, else a share of the label in
+        GiB.
 
-        The label of NVIDIA HBM parts is really GiB and about 99 % of it is visible.
+        Labels are really GiB. Shares seen where the driver's figure is known: HBM 0.99, GDDR6 with ECC 0.93,
+        GDDR6X and GDDR7 0.98, memory shared with a CPU 0.75 (accelerators reference, section 1).
         """
         if self.memory_reported is not None:
             return self.memory_reported.value * 1024.0**2
-        return self.memory.value * 1024.0**3 * 0.985
+        kind = self.memory_type.upper()
+        share = 0.99
+        if "UNIFIED" in kind or kind.startswith("LPDDR"):
+            share = 0.75
+        elif kind.startswith("GDDR"):
+            share = 0.93 if kind == "GDDR6" else 0.98
+        return self.memory.value * 1024.0**3 * share
 
     @property
     def mem_bytes_per_s(self) -> float:
@@ -67,7 +129,8 @@ class GpuSpec(Frozen):
 
     @property
     def link_bytes_per_s(self) -> float | None:
-        """Scale-up bandwidth of one device in one direction, bytes per second (PCIe when there is no link)."""
+        """Scale-up bandwidth of one device in one direction, bytes per second (PCIe when there is no
+        link)."""
         if self.scaleup_unidir is not None:
             return self.scaleup_unidir.value * 1e9
         return self.pcie_bytes_per_s
@@ -77,3 +140,27 @@ class GpuSpec(Frozen):
         """PCIe bandwidth in one direction, bytes per second."""
         per_lane = {3: 15.8e9 / 16, 4: 31.5e9 / 16, 5: 63e9 / 16, 6: 121e9 / 16}.get(self.pcie_gen or 0)
         return None if per_lane is None else per_lane * (self.pcie_lanes or 16)
+
+    def group_link_bytes_per_s(self, n_devices: int) -> float | None:
+        """One direction's bandwidth of one device inside a group of ``n_devices``, bytes per second.
+
+        A switch gives every device its whole bandwidth whatever the group; on a mesh a device reaches each
+        peer over its own link, so a group of n uses n-1 links; beyond the domain of the scale-up link, PCIe.
+        ``None`` when neither link is known.
+        """
+        domain = self.scaleup_max_devices
+        if self.scaleup_unidir is None or (domain is not None and n_devices > domain):
+            return self.pcie_bytes_per_s
+        total = self.scaleup_unidir.value * 1e9
+        if self.p2p_pair_unidir is None or n_devices <= 1:
+            return total
+        return min(total, self.p2p_pair_unidir.value * 1e9 * (n_devices - 1))
+
+
+def check_unit(name: str, quantity: Quantity | None, unit: str) -> None:
+    if quantity is None:
+        return
+    if quantity.unit != unit:
+        raise ValueError(f"{name}: unit {quantity.unit!r} was given, {unit!r} is expected")
+    if not 0 < quantity.value < 1e9:
+        raise ValueError(f"{name}: {quantity.value:g} {unit} was given, a positive number is expected")
