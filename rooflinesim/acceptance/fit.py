@@ -349,6 +349,8 @@ def choose_curve(counts: PositionCounts) -> CurveChoice:
             "the draft length varied during the measurement: rates at deep positions are lower bounds; "
             "measure with one fixed K, or give per-step arrays"
         )
+    if x.size == 1:
+        warnings.append("only one draft position was reached: deeper ones assume the same rate")
     if counts.n_steps < 100:
         warnings.append(f"only {counts.n_steps:g} steps: the intervals are wide")
     if counts.rises():
@@ -364,7 +366,7 @@ def choose_curve(counts: PositionCounts) -> CurveChoice:
         return CurveChoice(table.curve, "table", reason, tuple(warnings), fits)
     lowest = min(fit.aic for fit in fits)
     near = [fit for fit in fits if fit.aic <= lowest + 2.0]
-    best = min(near, key=lambda fit: (len(fit.theta) or len(fit.names), fit.aic))
+    best = min(near, key=lambda fit: (len(fit.theta) or len(fit.names), round(fit.aic, 3)))
     ranking = ", ".join(f"{fit.form} {fit.aic - lowest:.1f}" for fit in sorted(fits, key=lambda fit: fit.aic))
     reason = (
         f"{best.form} by AIC (above the lowest: {ranking})" if len(fits) > 1 else "one position: flat rate"
