@@ -1,4 +1,4 @@
-"""``Schedule``: K by batch size as contiguous ranges, the one internal form that every engine's text maps to."""
+"""``Schedule``: K by batch size as contiguous ranges, the one form that every engine's text maps to."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ class Schedule:
         expected = 1
         for lo, hi, k in self.ranges:
             if lo != expected:
-                what = (
-                    "must start at 1"
-                    if expected == 1
-                    else f"must start at {expected}, where the last one ended"
-                )
+                what = f"must start at {expected}" + ("" if expected == 1 else ", after the one before")
                 raise InputError(f"schedule: range {lo}-{hi} {what}")
             if hi < lo:
                 raise InputError(f"schedule: range {lo}-{hi} ends before it starts")

@@ -27,7 +27,7 @@ _CHUNK: Final = 1_000
 
 @dataclass(frozen=True)
 class RangeReport:
-    """One range: largest regret inside, and gains (fractions, mean over its batches) of its K over the rivals."""
+    """One range: largest regret inside, and mean gains (fractions) of its K over its rivals."""
 
     low: int
     high: int
@@ -93,8 +93,9 @@ def schedule_regret(
 ) -> FloatArray:
     """Regret of any schedule at every batch of a table (batch, k): fractions, shape (batch,).
 
-    >>> schedule_regret(schedule=Schedule(((1, 9, 3),)), batch_size=[1, 8], k=[1, 3], goodput=[[1, 2], [5, 4]]).tolist()
-    [0.0, 0.19999999999999996]
+    >>> three = Schedule(((1, 9, 3),))
+    >>> schedule_regret(schedule=three, batch_size=[1, 8], k=[1, 3], goodput=[[1, 2], [4, 3]]).tolist()
+    [0.0, 0.25]
     """
     n, ks, table = _check(batch_size, k, goodput)
     wanted = schedule.lookup(n)
@@ -168,7 +169,7 @@ def _fewest_ranges(masks: np.ndarray, regret: FloatArray, bound: float) -> IntAr
 
 
 def _absorb_short(path: IntArray, n: IntArray, regret: FloatArray, min_range: int, bound: float) -> IntArray:
-    """Give a range of fewer than ``min_range`` batches the K of a neighbour, unless that costs more than bound."""
+    """Give a range of fewer than ``min_range`` batches the K of a neighbour, unless it costs too much."""
     path = path.copy()
     refused: set[int] = set()
     while True:
@@ -351,9 +352,13 @@ def solve_schedule_over_context(
     collapsed table is Σ_c w_c goodput[:, :, c]. The other arguments as in ``solve_schedule``.
 
     >>> table = np.array([[[1.0, 3.0], [2.0, 2.0]]])  # one batch, K = 0 and 2, two contexts
-    >>> solved = solve_schedule_over_context(batch_size=[1], k=[0, 2], goodput=table, context_weights=[0.9, 0.1])
-    >>> solved.collapsed.schedule.ranges, solved.regret_by_context.round(2).tolist(), round(solved.regret_mix, 3)
-    (((1, 1, 2),), [0.0, 0.33], 0.048)
+    >>> solved = solve_schedule_over_context(
+    ...     batch_size=[1], k=[0, 2], goodput=table, context_weights=[0.9, 0.1]
+    ... )
+    >>> solved.collapsed.schedule.ranges, solved.regret_by_context.round(2).tolist()
+    (((1, 1, 2),), [0.0, 0.33])
+    >>> round(solved.regret_mix, 3)
+    0.048
     """
     n, ks, table = _check(batch_size, k, goodput)
     share = np.asarray(context_weights, dtype=np.float64)
