@@ -69,8 +69,14 @@ def _gpu_folder() -> Path:
 
 
 @cache
-def _load(path: Path, cls: type[SpecT]) -> SpecT:
+def _cached(path: Path, cls: type[BaseModel]) -> BaseModel:
     return load_yaml_spec(path, cls)
+
+
+def _load(path: Path, cls: type[SpecT]) -> SpecT:
+    spec = _cached(path, cls)
+    assert isinstance(spec, cls)
+    return spec
 
 
 def _as_path(text: str, suffixes: tuple[str, ...]) -> Path | None:

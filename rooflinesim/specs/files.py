@@ -86,24 +86,31 @@ def bracket_depth(text: str) -> int:
     return deepest
 
 
+def _refuse_anchors(path: Path, text: str) -> None:
+    """A few anchors can stand for billions of values; no spec needs them."""
+    if _ANCHOR.search(text):
+        for event in yaml.parse(text, Loader=_BaseLoader):
+            if getattr(event, "anchor", None) is not None:
+                line = event.start_mark.line + 1 if event.start_mark else 0
+                raise SpecError(f"{path}: line {line}: anchors and aliases are not read")
+
+
 def read_yaml(path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
     """A YAML mapping from a file: safe loader, no anchors, no duplicate keys, limits on size and nesting."""
     text = read_text(path, max_bytes=max_bytes)
     compact = max((len(dashes.split()) for dashes in _DASHES.findall(text)), default=0)
-    if max(bracket_depth(text), compact) > MAX_DEPTH:
+    indent = max((len(spaces) for spaces in re.findall(r"^ *(?=\S)", text, re.MULTILINE)), default=0)
+    if max(bracket_depth(text), compact, indent // 4) > MAX_DEPTH:
         raise SpecError(f"{path}: nested deeper than {MAX_DEPTH} levels")
     try:
-        if _ANCHOR.search(text):
-            for event in yaml.parse(text, Loader=_BaseLoader):
-                if getattr(event, "anchor", None) is not None:
-                    raise SpecError(
-                        f"{path}: line {event.start_mark.line + 1}: anchors and aliases are not read"
-                    )
+        _refuse_anchors(path, text)
         data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise SpecError(f"{path}: {where}{getattr(error, 'problem', None) or 'not YAML'}") from None
+    except SpecError:
+        raise
     except (RecursionError, ValueError) as error:
         raise SpecError(f"{path}: not readable as YAML ({type(error).__name__})") from None
     if not isinstance(data, dict):
@@ -139,7 +146,7 @@ def first_problem(error: ValidationError, cls: type[BaseModel]) -> str:
     """
     problems = sorted(error.errors(include_url=False), key=lambda p: p["type"] != "extra_forbidden")
     problem = problems[0]
-    field = ".".join(str(part) for part in problem["loc"]) or cls.__name__
+    field = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         owner = _owner(cls, problem["loc"][:-1])
         hits = near_misses(str(problem["loc"][-1]), list(owner.model_fields) if owner else [])
@@ -147,6 +154,8 @@ def first_problem(error: ValidationError, cls: type[BaseModel]) -> str:
     if problem["type"] == "missing":
         return f"{field}: required, not given"
     message = problem["msg"].removeprefix("Value error, ")
+    if not field:  # a check over several fields names them itself
+        return message
     given = problem.get("input")
     if isinstance(given, str | int | float | bool) or given is None:
         return (

@@ -30,6 +30,8 @@ _SHORT = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(\S+)\s*$")
 
 def expand_short(value: Any) -> Any:
     """``"3350 GB/s"`` in a user's own file is a quantity whose source is that file."""
+    if isinstance(value, int | float):
+        raise ValueError(f"{value:g} has no unit; write a number with its unit, such as '3350 GB/s'")
     if isinstance(value, str):
         match = _SHORT.match(value)
         if match is None:
