@@ -109,4 +109,6 @@ def _pick(fits: dict[str, T], key: str, calibration_id: str, family: str) -> T:
     for name in (key, stand_in.get(key, key), "*"):
         if name in fits:
             return fits[name]
-    raise SpecError(f"calibration {calibration_id}: no {family} fit for {key!r}; it has {', '.join(sorted(fits))}")
+    raise SpecError(
+        f"calibration {calibration_id}: no {family} fit for {key!r}; it has {', '.join(sorted(fits))}"
+    )

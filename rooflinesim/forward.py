@@ -48,7 +48,7 @@ class Stack:
 
     @classmethod
     def of_draft(cls, draft: DraftSpec, target: ModelSpec, *, first_pass: bool) -> Stack:
-        """A draft head: its fc runs once per verified token (EAGLE-3) or at each draft step (EAGLE, MTP)."""
+        """A draft model or head; an fc runs once per verified token (EAGLE-3) or at each step (EAGLE, MTP)."""
         with_fc = first_pass or draft.fc_per_step
         medusa = draft.method == "medusa"
         return cls(
@@ -56,8 +56,9 @@ class Stack:
             hidden_size=draft.hidden_size,
             head_vocab=draft.vocab_size or target.vocab_size,
             head_in_features=draft.hidden_size if draft.owns_lm_head or medusa else target.hidden_size,
-            fc_in_features=draft.fc_in_features if with_fc else 0,
+            fc_in_features=draft.fc_in_features if with_fc and not medusa else 0,
             n_heads_parallel=draft.n_modules if medusa else 0,
+            quantized_scope=draft.quantized_scope,
         )
 
 
@@ -146,7 +147,9 @@ def _layer(
         ops.append(norm)
     if layer.attention is not None:
         ops.extend(
-            _attention(layer.attention, hidden, count, shape, parallel, formats, dense_format, kv_budget_tokens)
+            _attention(
+                layer.attention, hidden, count, shape, parallel, formats, dense_format, kv_budget_tokens
+            )
         )
     if layer.linear is not None:
         ops.extend(_linear_mixer(layer.linear, hidden, count, shape, parallel, dense_format))
@@ -436,7 +439,9 @@ def _moe(
     n_local = spec.n_experts / parallel.ep
     experts = slowest_rank(mean_experts=mean, n_local=n_local, n_ranks=parallel.ep)
     if parallel.dp > 1:
-        wire = rows * hidden * min(spec.top_k, parallel.ep) if parallel.ep > 1 else rows * hidden * parallel.dp
+        wire = (
+            rows * hidden * min(spec.top_k, parallel.ep) if parallel.ep > 1 else rows * hidden * parallel.dp
+        )
         ranks = parallel.tp * parallel.dp
         for name, width in (("dispatch", 1.0 if expert_format.startswith("fp8") else 2.0), ("combine", 2.0)):
             ops.append(
@@ -506,4 +511,6 @@ def _head(stack: Stack, shape: Shape, parallel: Parallel, formats: Formats) -> l
 
 
 def _allreduce(name: str, rows: FloatArray, hidden: int, tp: int, count: float) -> Op:
-    return collective(name=name, pattern="allreduce", message_bytes=2.0 * rows * hidden, n_ranks=tp, count=count)
+    return collective(
+        name=name, pattern="allreduce", message_bytes=2.0 * rows * hidden, n_ranks=tp, count=count
+    )

@@ -14,7 +14,11 @@ from rooflinesim.specs.gpu import GpuSpec
 
 def ceiling(rule: GraphRule, arch_target: str) -> int:
     """Largest captured size for this architecture (tokens or requests, as the rule counts)."""
-    hits = [size for prefix, size in rule.ceiling.items() if prefix != "default" and arch_target.startswith(prefix)]
+    hits = [
+        size
+        for prefix, size in rule.ceiling.items()
+        if prefix != "default" and arch_target.startswith(prefix)
+    ]
     return hits[0] if hits else rule.ceiling["default"]
 
 
@@ -110,9 +114,7 @@ def pad(
     return Padding(requests=requests, in_graph=in_graph)
 
 
-def max_graph_batch(
-    *, profile: EngineProfile, gpu: GpuSpec, k: int, max_num_seqs: int
-) -> int:
+def max_graph_batch(*, profile: EngineProfile, gpu: GpuSpec, k: int, max_num_seqs: int) -> int:
     """Largest batch that still replays a full decode graph at this K (0 when none does)."""
     sizes = captured_requests(
         profile=profile,

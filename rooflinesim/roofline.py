@@ -52,7 +52,9 @@ def gemm_s(
     """Seconds of one dense product: (total, compute part, memory part)."""
     flops = 2.0 * padded(rows, fit.tile_m) * out_features * in_features
     compute_s = flops / (peak_flops_per_s * fit.compute_eff.value)
-    memory_s = (weight_bytes + activation_bytes + fit.half_bytes.value) / (mem_bytes_per_s * fit.mem_eff.value)
+    memory_s = (weight_bytes + activation_bytes + fit.half_bytes.value) / (
+        mem_bytes_per_s * fit.mem_eff.value
+    )
     total = fit.t_fixed_s.value + p_norm(compute_s, memory_s, fit.ridge_p.value)
     return total, compute_s, memory_s
 
@@ -97,7 +99,9 @@ def moe_s(
 
     Each expert's rows are padded to a tile: on average half a tile of waste per expert read.
     """
-    waste = np.where(rows > 0, (rows + experts_read * (fit.tile_rows - 1) / 2.0) / np.maximum(rows, 1e-9), 1.0)
+    waste = np.where(
+        rows > 0, (rows + experts_read * (fit.tile_rows - 1) / 2.0) / np.maximum(rows, 1e-9), 1.0
+    )
     compute_s = flops * waste / (peak_flops_per_s * fit.compute_eff.value)
     memory_s = (weight_bytes + activation_bytes) / (mem_bytes_per_s * fit.mem_eff.value)
     return fit.t_fixed_s.value + p_norm(compute_s, memory_s, fit.ridge_p.value), compute_s, memory_s
@@ -124,7 +128,9 @@ def collective_s(
     Wire bytes per rank and direction: all-reduce 2·(r−1)/r, all-gather and all-to-all (r−1)/r, p2p 1.
     """
     share = (n_ranks - 1) / n_ranks
-    wire = {"allreduce": 2.0 * share, "allgather": share, "alltoall": share, "p2p": 1.0}[pattern] * message_bytes
+    wire = {"allreduce": 2.0 * share, "allgather": share, "alltoall": share, "p2p": 1.0}[
+        pattern
+    ] * message_bytes
     table = fit.alpha_s if graph or not fit.alpha_eager_s else fit.alpha_eager_s
     alpha = 0.0
     if table:

@@ -38,7 +38,6 @@ class Deployment:
     profile: EngineProfile
     method: str = "none"
     draft: DraftSpec | None = None
-    draft_model: ModelSpec | None = None
     draft_parallel: Parallel | None = None
     draft_kv_budget_tokens: float | None = None
     max_num_seqs: int = 256
@@ -118,7 +117,13 @@ def target_pass(
 
 
 def _draft_pass(
-    deployment: Deployment, *, n: FloatArray, tokens: FloatArray, context: FloatArray, first: bool, in_graph: bool
+    deployment: Deployment,
+    *,
+    n: FloatArray,
+    tokens: FloatArray,
+    context: FloatArray,
+    first: bool,
+    in_graph: bool,
 ) -> PassTime:
     """One pass of the drafter over ``tokens`` per request; logits for one row per request (parallel: per token)."""
     d = deployment
@@ -129,12 +134,9 @@ def _draft_pass(
         kv=d.formats.draft_kv or d.formats.activations,
     )
     law = _law(d)
-    if d.draft_model is not None:
-        stack = Stack.of_model(d.draft_model)
-    elif d.draft is not None:
-        stack = Stack.of_draft(d.draft, d.target, first_pass=first)
-    else:
+    if d.draft is None:
         raise InputError(f"draft: method {d.method!r} needs a draft model or head")
+    stack = Stack.of_draft(d.draft, d.target, first_pass=first)
     head_rows = n * tokens if law.block_tokens != "none" else n
     shape = Shape(n_seqs=n, rows=n * tokens, query_tokens=tokens, context_tokens=context, head_rows=head_rows)
     ops = forward(
@@ -159,7 +161,9 @@ def _law(deployment: Deployment) -> DraftLaw:
     law = deployment.profile.law(deployment.method)
     if law is None:
         known = ", ".join(sorted(deployment.profile.draft_laws))
-        raise InputError(f"draft: {deployment.profile.id} does not support method {deployment.method!r}; it has {known}")
+        raise InputError(
+            f"draft: {deployment.profile.id} does not support method {deployment.method!r}; it has {known}"
+        )
     return law
 
 
@@ -184,7 +188,8 @@ def _draft(
     if law.first_pass_tokens != "none":
         extra = 1.0 if law.first_pass_tokens == "verify" else 2.0
         first = _draft_pass(d, n=n, tokens=k + extra, context=grid.context, first=True, in_graph=True)
-        passes.append(("draft_first", on_first, first))
+        modules = float(d.draft.n_modules) if d.draft is not None and d.method == "mtp_multi" else 1.0
+        passes.append(("draft_first", on_first * modules, first))
     if law.later_passes != "none":
         later = _draft_pass(d, n=n, tokens=one, context=grid.context, first=False, in_graph=True)
         less = 1.0 if law.later_passes == "k_minus_1" else 0.0
@@ -194,12 +199,14 @@ def _draft(
         block = _draft_pass(
             d, n=n, tokens=np.maximum(width, 1.0), context=grid.context, first=True, in_graph=True
         )
-        passes.append(("draft_block", on_later if law.at_k0 != "full" else np.ones_like(on), block))
+        passes.append(("draft_block", on_later, block))
     host = on * law.host_s if not d.ideal else on * 0.0
     return passes, host
 
 
-def _add(into: dict[str, FloatArray], families: dict[str, FloatArray], times: FloatArray | float = 1.0) -> None:
+def _add(
+    into: dict[str, FloatArray], families: dict[str, FloatArray], times: FloatArray | float = 1.0
+) -> None:
     for name, seconds in families.items():
         into[name] = into.get(name, np.zeros(())) + seconds * times
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rooflinesim.specs.base import Frozen
 
@@ -50,3 +50,45 @@ class Routing(Frozen):
 
     skew: float = Field(0.0, ge=0.0, le=3.0)
     overlap: float | None = Field(None, ge=0.0, le=1.0)
+
+
+class Scenario(Frozen):
+    """What a user asks: names and numbers, before anything is looked up. Every field has a stated default."""
+
+    gpu: str = "h100-sxm"
+    model: str = "llama-3.1-8b"
+    draft: str = "auto"
+    engine: str = "vllm"
+    tp: int = Field(1, ge=1, le=1024)
+    ep: int = Field(1, ge=1, le=1024)
+    pp: int = Field(1, ge=1, le=64)
+    dp: int = Field(1, ge=1, le=1024)
+    draft_tp: int | None = Field(None, ge=1, le=1024)
+    weights: str | None = None  # None: as the checkpoint was released
+    experts: str | None = None
+    kv: str = "auto"  # auto: the activation format
+    draft_weights: str | None = None
+    batch_sizes: tuple[int, ...] = (64,)
+    context_tokens: tuple[int, ...] = (1024,)
+    k_max: int = Field(8, ge=0, le=64)
+    accept: str | None = None  # C1[,DECAY]
+    al: str | None = None  # K:AL
+    marginal: str | None = None
+    conditional: str | None = None
+    accept_file: str | None = None
+    workload: str = "mixed"
+    skew: float = Field(0.0, ge=0.0, le=3.0)
+    overlap: float | None = Field(None, ge=0.0, le=1.0)
+    max_num_seqs: int | None = Field(None, ge=1)
+    graphs: bool = True
+    ideal: bool = False
+    draft_kv_budget_tokens: int | None = Field(None, ge=1)
+    verify_curve: str | None = None  # CSV of measured verify seconds
+    calibration: str | None = None  # YAML of one's own fit
+
+    @field_validator("batch_sizes", "context_tokens")
+    @classmethod
+    def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
+        if not values or any(v < 1 for v in values):
+            raise ValueError("needs one or more whole numbers >= 1")
+        return values

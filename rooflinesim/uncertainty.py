@@ -1,0 +1,61 @@
+"""How sure: spreads of the fits and of the acceptance, carried into every step time and every choice of K.
+
+Each kernel family's time is off by a common factor exp(σ_f·z_f) (all shapes of a family err together on one machine);
+families err independently. The same factors act on the plain and on the speculative step, so much of the error cancels in
+the speed-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflinesim.grid import FloatArray
+from rooflinesim.step import StepTime
+
+#: Standard normal quantile of the 80 % band (10 % on each side).
+Z80 = 1.2816
+
+
+def step_log_sd(step: StepTime) -> FloatArray:
+    """σ of log step_s on the grid: √Σ_f (share_f·σ_f)²."""
+    variance: FloatArray = np.zeros(())
+    for family, seconds in step.families.items():
+        share = seconds / step.step_s
+        variance = variance + np.square(share * step.log_sd.get(family, 0.0))
+    return np.sqrt(variance)
+
+
+def speedup_log_sd(step: StepTime) -> FloatArray:
+    """σ of log(off_step_s/step_s): only the difference of the shares counts, common errors cancel."""
+    variance: FloatArray = np.zeros(())
+    for family in sorted({*step.families, *step.off_families}):
+        on = step.families.get(family, np.zeros(())) / step.step_s
+        off = step.off_families.get(family, np.zeros(())) / step.off_step_s
+        variance = variance + np.square((on - off) * step.log_sd.get(family, 0.0))
+    return np.sqrt(variance)
+
+
+@dataclass(frozen=True)
+class StepDraws:
+    """Draws of step_s and off_step_s, shape (draws, batch, k, context)."""
+
+    step_s: FloatArray
+    off_step_s: FloatArray
+
+
+def draw_steps(step: StepTime, *, n_draws: int, rng: np.random.Generator) -> StepDraws:
+    """``n_draws`` joint draws of the speculative and the plain step; small grids only (memory is draws × grid)."""
+    total = np.zeros((n_draws, *np.broadcast_shapes(step.step_s.shape, (1, 1, 1))))
+    off = np.zeros((n_draws, *np.broadcast_shapes(step.off_step_s.shape, (1, 1, 1))))
+    scale_on = step.step_s / sum(np.asarray(s) for s in step.families.values())
+    scale_off = step.off_step_s / sum(np.asarray(s) for s in step.off_families.values())
+    for family in sorted({*step.families, *step.off_families}):
+        sd = step.log_sd.get(family, 0.0)
+        factor = np.exp(sd * rng.standard_normal(n_draws)).reshape(-1, 1, 1, 1)
+        if family in step.families:
+            total += factor * step.families[family] * scale_on
+        if family in step.off_families:
+            off += factor * step.off_families[family] * scale_off
+    return StepDraws(step_s=total, off_step_s=off)
