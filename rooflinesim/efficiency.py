@@ -1,4 +1,5 @@
-"""Ceilings of one accelerator under one engine: data-sheet peaks with the efficiencies that a calibration gives."""
+"""Ceilings of one accelerator under one engine: data-sheet peaks with the efficiencies that a calibration
+gives."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rooflinesim.errors import SpecError
+from rooflinesim.forms import SHARP_RIDGE_P
 from rooflinesim.specs.base import Estimate
 from rooflinesim.specs.calibration import (
     AttentionFit,
@@ -14,14 +16,12 @@ from rooflinesim.specs.calibration import (
     ElementwiseFit,
     GemmFit,
     MoeFit,
+    RanksFit,
 )
 from rooflinesim.specs.gpu import GpuSpec
 from rooflinesim.units import COMPUTE_FORMAT
 
 T = TypeVar("T")
-
-#: A ridge exponent at or above this is a plain maximum.
-SHARP_RIDGE_P = 40.0
 
 
 def _one(value: float) -> Estimate:
@@ -32,13 +32,25 @@ def ideal_calibration(gpu: str) -> Calibration:
     """The bare roofline: efficiency 1, no fixed cost, a sharp ridge. The floor no kernel can beat."""
     none = {"log_sd": 0.0, "n": 0, "source": "definition"}
     sharp = _one(SHARP_RIDGE_P)
+    free_pad = _one(0)
     return Calibration(
         id=f"{gpu}--ideal",
         gpu=gpu,
         kind="ideal",
-        gemm={"*": GemmFit(t_fixed_s=_one(0), mem_eff=_one(1), compute_eff=_one(1), ridge_p=sharp, **none)},
+        gemm={
+            "*": GemmFit(
+                t_fixed_s=_one(0),
+                mem_eff=_one(1),
+                compute_eff=_one(1),
+                ridge_p=sharp,
+                pad_frac=free_pad,
+                **none,
+            )
+        },
         attention={
-            "*": AttentionFit(t_fixed_s=_one(0), mem_eff=_one(1), compute_eff=_one(1), ridge_p=sharp, **none)
+            "*": AttentionFit(
+                t_fixed_s=_one(0), mem_eff=_one(1), compute_eff=_one(1), ridge_p=SHARP_RIDGE_P, **none
+            )
         },
         moe={
             "*": MoeFit(
@@ -46,7 +58,9 @@ def ideal_calibration(gpu: str) -> Calibration:
             )
         },
         elementwise=ElementwiseFit(t_fixed_s=_one(0), mem_eff=_one(1), **none),
-        allreduce=CollectiveFit(alpha_s={}, link_eff=_one(1), **none),
+        allreduce=CollectiveFit(
+            ranks={2: RanksFit(alpha_s=_one(0), one_shot_eff=_one(1), two_shot_eff=_one(1))}, **none
+        ),
     )
 
 
@@ -73,7 +87,8 @@ class Ceilings:
     def peak_flops_per_s(self, weight_format: str) -> float:
         """Dense peak of the arithmetic that ``weight_format`` runs in.
 
-        A format the hardware lacks runs in the next wider one it has (fp4 → fp8 → 16 bit): weight-only kernels
+        A format the hardware lacks runs in the next wider one it has (fp4 → fp8 → 16 bit): weight-only
+        kernels
         dequantise.
         """
         wanted = COMPUTE_FORMAT.get(weight_format, weight_format)
@@ -95,7 +110,7 @@ class Ceilings:
         return _pick(self.calibration.gemm, weight_format, self.calibration.id, "gemm")
 
     def attention_fit(self, key: str) -> AttentionFit:
-        """The fit of attention: key is the KV format, or ``mla``."""
+        """The fit of attention: key is the KV format, or ``mla-`` and the KV format."""
         return _pick(self.calibration.attention, key, self.calibration.id, "attention")
 
     def moe_fit(self, weight_format: str) -> MoeFit:
@@ -104,9 +119,17 @@ class Ceilings:
 
 
 def _pick(fits: dict[str, T], key: str, calibration_id: str, family: str) -> T:
-    """The fit for ``key``, else the one that stands in for it, else ``*``."""
-    stand_in = {"fp16": "bf16", "bf16": "fp16", "fp8-block": "fp8", "fp8": "fp8-block", "int8": "fp8"}
-    for name in (key, stand_in.get(key, key), "*"):
+    """The fit for ``key``, else the one that stands in for it, else ``*``, else 16 bit."""
+    stand_in = {
+        "fp16": "bf16",
+        "bf16": "fp16",
+        "fp8-block": "fp8",
+        "fp8": "fp8-block",
+        "int8": "fp8",
+        "mla-fp8": "mla",
+        "mla-bf16": "mla",
+    }
+    for name in (key, stand_in.get(key, key), "*", "bf16"):
         if name in fits:
             return fits[name]
     raise SpecError(

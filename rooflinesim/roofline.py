@@ -1,40 +1,40 @@
 """Counts × ceilings → seconds, with the bound named.
 
-(rl) t = t_fixed + ‖ F/(P·η_c), Q/(B·η_m) ‖_p. Every function is pure, keyword-only and vectorised, and never falls as
-work grows.
+(rl) t = t_fixed + ‖ F/(P·η_c), Q/(B·η_m) ‖_p. Every function is pure, keyword-only and vectorised, and never
+falls as
+work grows. The equations are in ``forms``; here they meet a fit.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from rooflinesim.efficiency import SHARP_RIDGE_P, Ceilings
+from rooflinesim.efficiency import Ceilings
+from rooflinesim.forms import (
+    attention_form,
+    collective_form,
+    gemm_form,
+    moe_form,
+    nearest_ranks,
+    p_norm,
+    wire_shares,
+)
 from rooflinesim.grid import FloatArray
 from rooflinesim.ops.base import AttentionOp, CollectiveOp, GemmOp, MoeOp, Op
 from rooflinesim.specs.calibration import AttentionFit, CollectiveFit, ElementwiseFit, GemmFit, MoeFit
 
-
-def p_norm(a: FloatArray, b: FloatArray, p: float) -> FloatArray:
-    """(a^p + b^p)^(1/p), stable; a plain maximum from p = 40 on.
-
-    >>> float(p_norm(np.array(3.0), np.array(4.0), 2.0))
-    5.0
-    """
-    high, low = np.maximum(a, b), np.minimum(a, b)
-    if p >= SHARP_RIDGE_P:
-        return np.asarray(high)
-    if p == 1.0:
-        return np.asarray(high + low)
-    ratio = np.divide(low, high, out=np.zeros(np.broadcast(low, high).shape), where=high > 0)
-    return np.asarray(high * np.power(1.0 + np.power(ratio, p), 1.0 / p))
-
-
-def padded(rows: FloatArray, tile: float) -> FloatArray:
-    """Rows rounded up to a multiple of ``tile``."""
-    return np.ceil(rows / tile) * tile if tile > 1 else rows
+__all__ = [
+    "TimedOp",
+    "attention_s",
+    "collective_s",
+    "elementwise_s",
+    "gemm_s",
+    "moe_s",
+    "p_norm",
+    "time_op",
+]
 
 
 def gemm_s(
@@ -49,14 +49,18 @@ def gemm_s(
     sm_count: int,
     fit: GemmFit,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Seconds of one dense product: (total, compute part, memory part)."""
-    flops = 2.0 * padded(rows, fit.tile_m) * out_features * in_features
-    compute_s = flops / (peak_flops_per_s * fit.compute_eff.value)
-    memory_s = (weight_bytes + activation_bytes + fit.half_bytes.value) / (
-        mem_bytes_per_s * fit.mem_eff.value
+    """Seconds of one dense product (``forms.gemm_form``): (total, compute part, memory part)."""
+    return gemm_form(
+        rows=rows,
+        out_features=out_features,
+        in_features=in_features,
+        weight_bytes=weight_bytes,
+        activation_bytes=activation_bytes,
+        peak_flops_per_s=peak_flops_per_s,
+        mem_bytes_per_s=mem_bytes_per_s,
+        sm_count=sm_count,
+        **fit.params,
     )
-    total = fit.t_fixed_s.value + p_norm(compute_s, memory_s, fit.ridge_p.value)
-    return total, compute_s, memory_s
 
 
 def attention_s(
@@ -75,11 +79,20 @@ def attention_s(
     sm_count: int,
     fit: AttentionFit,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Seconds of one attention call: (total, compute part, memory part)."""
-    compute_s = flops / (peak_flops_per_s * fit.compute_eff.value)
-    memory_s = (kv_bytes + activation_bytes) / (mem_bytes_per_s * fit.mem_eff.value)
-    fixed = fit.t_fixed_s.value + fit.per_seq_head_s.value * n_seqs * n_kv_heads
-    return fixed + p_norm(compute_s, memory_s, fit.ridge_p.value), compute_s, memory_s
+    """Seconds of one attention call (``forms.attention_form``): (total, compute part, memory part)."""
+    return attention_form(
+        n_seqs=n_seqs,
+        query_tokens=query_tokens,
+        kv_tokens=kv_tokens,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        head_dim=head_dim,
+        flops=flops,
+        moved_bytes=kv_bytes + activation_bytes,
+        peak_flops_per_s=peak_flops_per_s,
+        mem_bytes_per_s=mem_bytes_per_s,
+        **fit.params,
+    )
 
 
 def moe_s(
@@ -95,16 +108,20 @@ def moe_s(
     mem_bytes_per_s: float,
     fit: MoeFit,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Seconds of the routed experts of one layer: (total, compute part, memory part).
-
-    Each expert's rows are padded to a tile: on average half a tile of waste per expert read.
-    """
-    waste = np.where(
-        rows > 0, (rows + experts_read * (fit.tile_rows - 1) / 2.0) / np.maximum(rows, 1e-9), 1.0
+    """Seconds of the routed experts of one layer (``forms.moe_form``): (total, compute part, memory part)."""
+    some = np.maximum(rows, 1e-9)
+    return moe_form(
+        rows=rows,
+        routed_rows=rows,
+        experts_read=experts_read,
+        flops_per_row=flops / some,
+        expert_bytes=weight_bytes / np.maximum(experts_read, 1e-9),
+        activation_bytes=activation_bytes,
+        hidden_size=hidden_size,
+        peak_flops_per_s=peak_flops_per_s,
+        mem_bytes_per_s=mem_bytes_per_s,
+        **fit.params,
     )
-    compute_s = flops * waste / (peak_flops_per_s * fit.compute_eff.value)
-    memory_s = (weight_bytes + activation_bytes) / (mem_bytes_per_s * fit.mem_eff.value)
-    return fit.t_fixed_s.value + p_norm(compute_s, memory_s, fit.ridge_p.value), compute_s, memory_s
 
 
 def elementwise_s(
@@ -123,26 +140,37 @@ def collective_s(
     fit: CollectiveFit,
     graph: bool,
 ) -> FloatArray:
-    """α(ranks) + wire bytes / (link·η).
+    """Seconds of one collective (``forms.collective_form``) inside a captured graph, or launched eagerly.
 
-    Wire bytes per rank and direction: all-reduce 2·(r−1)/r, all-gather and all-to-all (r−1)/r, p2p 1.
+    A number of ranks that was not fitted takes the nearest that was, its latency growing with log2 of the
+    ranks.
+    Eager: max(α_eager, factor·t).
     """
-    share = (n_ranks - 1) / n_ranks
-    wire = {"allreduce": 2.0 * share, "allgather": share, "alltoall": share, "p2p": 1.0}[
-        pattern
-    ] * message_bytes
-    table = fit.alpha_s if graph or not fit.alpha_eager_s else fit.alpha_eager_s
-    alpha = 0.0
-    if table:
-        known = sorted(table)
-        near = min(known, key=lambda r: abs(math.log(r / n_ranks)))
-        alpha = table[near].value * max(1.0, math.log2(n_ranks) / max(1.0, math.log2(near)))
-    return np.asarray(alpha + wire / (link_bytes_per_s * fit.link_eff.value))
+    near, more = nearest_ranks(tuple(fit.ranks), n_ranks)
+    at = fit.ranks[near]
+    one_shot, ring = wire_shares(pattern, n_ranks)
+    total = collective_form(
+        message_bytes=message_bytes,
+        one_shot_share=one_shot,
+        ring_share=ring,
+        link_bytes_per_s=link_bytes_per_s,
+        alpha_s=at.alpha_s.value * more,
+        one_shot_eff=at.one_shot_eff.value,
+        two_shot_s=at.two_shot_s.value * more,
+        two_shot_eff=at.two_shot_eff.value,
+        big_bytes=at.big_bytes,
+        big_s=at.big_s.value * more,
+        big_eff=at.big_eff.value,
+    )
+    if graph or at.eager_alpha_s is None:
+        return total
+    return np.maximum(at.eager_alpha_s.value * more, at.eager_factor.value * total)
 
 
 @dataclass(frozen=True)
 class TimedOp:
-    """One op with its seconds (all occurrences together), its parts, its bound's inputs and its relative spread."""
+    """One op with its seconds (all occurrences together), its parts, its bound's inputs and its relative
+    spread."""
 
     op: Op
     total_s: FloatArray
@@ -189,10 +217,10 @@ def time_op(op: Op, ceilings: Ceilings, *, graph: bool = True) -> TimedOp:
             sm_count=sms,
             fit=fit,
         )
-        fixed = np.asarray(fit.t_fixed_s.value)
+        fixed = np.asarray(total - p_norm(compute_s, memory_s, fit.ridge_p.value))
         return TimedOp(op, n * total, n * compute_s, n * memory_s, _ZERO, n * fixed, fit.log_sd)
     if isinstance(op, AttentionOp):
-        afit = ceilings.attention_fit("mla" if op.mla else op.kv_format)
+        afit = ceilings.attention_fit(f"mla-{op.kv_format}" if op.mla else op.kv_format)
         total, compute_s, memory_s = attention_s(
             n_seqs=op.n_seqs,
             query_tokens=op.query_tokens,
@@ -250,7 +278,7 @@ def time_op(op: Op, ceilings: Ceilings, *, graph: bool = True) -> TimedOp:
             graph=graph,
         )
         return TimedOp(op, n * total, _ZERO, _ZERO, n * (total - zero_message), n * zero_message, cfit.log_sd)
-    efit = cal.elementwise
+    efit = cal.linear_state if op.family == "linear_state" and cal.linear_state else cal.elementwise
     total = elementwise_s(moved_bytes=op.moved_bytes, launches=op.launches, mem_bytes_per_s=mem, fit=efit)
     compute_s = op.flops / ceilings.peak_flops_per_s("bf16")
     fixed = np.asarray(op.launches * efit.t_fixed_s.value)

@@ -1,50 +1,106 @@
-"""Fitted (or ruled) efficiencies of one accelerator under one engine. Facts of the data sheet stay in GpuSpec."""
+"""Fitted (or ruled) efficiencies of one accelerator under one engine; data-sheet facts stay in GpuSpec.
+
+Each family's equation is in ``rooflinesim.forms``; the field names here are the parameter names there.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cached_property
+from typing import ClassVar, Literal
 
 from rooflinesim.specs.base import Estimate, Frozen
 
+_ZERO = Estimate(value=0.0)
+_ONE = Estimate(value=1.0)
+
+
+class Score(Frozen):
+    """How far a fit is from measured rows it never saw: errors |model/measured − 1|, as fractions."""
+
+    domain: str  # which rows
+    n: int
+    mape: float
+    median: float
+    p90: float
+    bias: float  # median of model/measured − 1
+
 
 class FamilyFit(Frozen):
-    """What every fitted family carries: how many rows, how far off, and from where."""
+    """What every fitted family carries: how many rows, how far off, and from where.
 
-    log_sd: float  # spread of log(measured / model), the one-sigma relative error
-    n: int = 0
+    ``log_sd`` is the spread of log(measured / model) on the scored rows, the one-sigma relative error.
+    """
+
+    #: fields that are parameters of the form but no estimates: tile sizes and the like, chosen from a short
+    #: list
+    choices: ClassVar[tuple[str, ...]] = ()
+    #: estimates that the form does not take under that name
+    not_params: ClassVar[tuple[str, ...]] = ()
+
+    log_sd: float
+    n: int = 0  # rows the parameters were fitted on
+    kernel: str = ""  # the kernel that the rows timed
     source: str = ""
+    score: tuple[Score, ...] = ()  # on held-out rows
+
+    @cached_property
+    def params(self) -> dict[str, float]:
+        """Parameter name → value, as the family's form takes them."""
+        out = {name: float(getattr(self, name)) for name in self.choices}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, Estimate) and name not in self.not_params:
+                out[name] = value.value
+        return out
 
 
 class GemmFit(FamilyFit):
-    """t = t_fixed + ‖ F_padded/(P·compute_eff), Q·(1 + half_bytes/Q)/(B·mem_eff) ‖_p."""
+    """Dense products: see ``forms.gemm_form``."""
+
+    choices = ("tile_m_min", "tile_m_max", "tile_n", "stream_tile_n")
 
     t_fixed_s: Estimate
+    k_latency_s: Estimate = _ZERO  # at 1024 inputs, ∝ √inputs
     mem_eff: Estimate
     compute_eff: Estimate
     ridge_p: Estimate
-    half_bytes: Estimate = Estimate(value=0.0)
-    tile_m: int = 1  # rows are padded up to a multiple of this
+    pad_frac: Estimate = _ONE  # share of a tile's padding that is paid
+    wave_frac: Estimate = _ZERO  # share of a wave's idle SMs that is paid
+    occupancy_exp: Estimate = _ZERO
+    tile_m_min: int = 1
+    tile_m_max: int = 1
+    tile_n: int = 128
+    stream_tile_n: int = 64
 
 
 class AttentionFit(FamilyFit):
-    """t = t_fixed + per_seq·N·heads_kv + ‖ F/(P·compute_eff), Q/(B·mem_eff) ‖_p."""
+    """Attention over a cache: see ``forms.attention_form``."""
+
+    choices = ("ridge_p",)
 
     t_fixed_s: Estimate
     mem_eff: Estimate
     compute_eff: Estimate
-    per_seq_head_s: Estimate = Estimate(value=0.0)
-    ridge_p: Estimate = Estimate(value=4.0)
+    per_seq_head_s: Estimate = _ZERO
+    per_query_head_s: Estimate = _ZERO
+    per_token_s: Estimate = _ZERO
+    head_dim_exp: Estimate = _ZERO
+    ridge_p: float = 4.0  # 1, 2 or 4; anything else is a plain maximum
 
 
 class MoeFit(FamilyFit):
-    """t = t_fixed + ‖ F_padded/(P·compute_eff), experts·bytes/(B·mem_eff) ‖_p, rows padded to a tile per expert."""
+    """Routed experts: see ``forms.moe_form``."""
+
+    choices = ("tile_rows",)
 
     t_fixed_s: Estimate
     mem_eff: Estimate
     compute_eff: Estimate
     ridge_p: Estimate = Estimate(value=4.0)
+    per_expert_s: Estimate = _ZERO
+    activation_passes: Estimate = _ONE
+    routing_passes: Estimate = _ZERO
     tile_rows: int = 16
-    kernel: str = ""
 
 
 class ElementwiseFit(FamilyFit):
@@ -54,12 +110,24 @@ class ElementwiseFit(FamilyFit):
     mem_eff: Estimate
 
 
-class CollectiveFit(FamilyFit):
-    """t = alpha(ranks) + wire_bytes/(link·link_eff)."""
+class RanksFit(Frozen):
+    """One collective over one number of ranks: see ``forms.collective_form``."""
 
-    alpha_s: dict[int, Estimate]  # by number of ranks
-    link_eff: Estimate
-    alpha_eager_s: dict[int, Estimate] = {}
+    alpha_s: Estimate
+    one_shot_eff: Estimate = _ONE
+    two_shot_s: Estimate = _ZERO
+    two_shot_eff: Estimate
+    big_bytes: float = float("inf")
+    big_s: Estimate = _ZERO
+    big_eff: Estimate = _ONE
+    eager_alpha_s: Estimate | None = None  # outside a captured graph: at least this long ...
+    eager_factor: Estimate = _ONE  # ... and this many times the time inside one
+
+
+class CollectiveFit(FamilyFit):
+    """Collectives by number of ranks; a number that was not fitted scales from the nearest."""
+
+    ranks: dict[int, RanksFit]
 
 
 class Calibration(Frozen):
@@ -68,13 +136,16 @@ class Calibration(Frozen):
     id: str
     gpu: str
     engine: str | None = None
+    engine_version: str = ""
     kind: Literal["measured", "rule", "ideal", "machine"]
-    gemm: dict[str, GemmFit]  # by weight format; "*" serves the rest
-    attention: dict[str, AttentionFit]  # by KV format, "mla"; "*" serves the rest
-    moe: dict[str, MoeFit]
+    gemm: dict[str, GemmFit]  # by weight format; "*", then bf16, serve the rest
+    attention: dict[str, AttentionFit]  # by KV format, "mla"; "*", then bf16, serve the rest
+    moe: dict[str, MoeFit]  # by expert format
     elementwise: ElementwiseFit
+    linear_state: ElementwiseFit | None = None  # linear mixers' recurrent step; else elementwise
     allreduce: CollectiveFit
     alltoall: CollectiveFit | None = None
     allgather: CollectiveFit | None = None
     source: str = ""
+    attribution: str = ""
     notes: str = ""
