@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -162,6 +162,21 @@ class AcceptanceCurve:
             raise InputError("by_context: context_tokens must rise strictly and not be negative")
         _no_context(curves, "by_context")
         return cls("by_context", points, tuple(curves), note=note)
+
+    @classmethod
+    def from_params(cls, form: str, params: Mapping[str, float], *, note: str = "") -> AcceptanceCurve:
+        """A geometric, beta or split curve from its numbers by name.
+
+        >>> AcceptanceCurve.from_params("geometric", {"c1": 0.7, "decay": 0.9}).describe()
+        'geometric (c1 = 0.7, decay = 0.9)'
+        """
+        if form == "geometric":
+            return cls.geometric(c1=params["c1"], decay=params.get("decay", 1.0), note=note)
+        if form == "beta":
+            return cls.beta(a=params["a"], b=params["b"], note=note)
+        if form == "split":
+            return cls.split(a1=params["a1"], b=params["b"], rho=params.get("rho", 1.0), note=note)
+        raise InputError(f"acceptance form {form!r} is not one of {', '.join(PARAMETERS)}")
 
     # ---- what it is ---------------------------------------------------------------------------------------
 
