@@ -1,4 +1,5 @@
-"""One pass over the layers. Decode is one query token, verify K+1, prefill the chunk; a draft is another stack."""
+"""One pass over the layers. Decode is one query token, verify K+1, prefill the chunk; a draft is another
+stack."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Stack:
 
     @classmethod
     def of_draft(cls, draft: DraftSpec, target: ModelSpec, *, first_pass: bool) -> Stack:
-        """A draft model or head; an fc runs once per verified token (EAGLE-3) or at each step (EAGLE, MTP)."""
+        """A draft model or head; an fc runs once per verified token (EAGLE-3) or at each step (EAGLE,
+        MTP)."""
         with_fc = first_pass or draft.fc_per_step
         medusa = draft.method == "medusa"
         return cls(
@@ -74,8 +76,10 @@ class Fusion:
 class Shape:
     """The batch of one pass on one replica. Arrays broadcast on (batch, k, context).
 
-    n_seqs: sequences per replica; rows: tokens incl. padding; query_tokens per sequence; context_tokens already cached;
-    head_rows: rows that need logits; prefill: queries attend to each other and latent attention is not absorbed.
+    n_seqs: sequences per replica; rows: tokens incl. padding; query_tokens per sequence; context_tokens
+    already cached;
+    head_rows: rows that need logits; prefill: queries attend to each other and latent attention is not
+    absorbed.
     """
 
     n_seqs: FloatArray

@@ -40,10 +40,12 @@ def captured_requests(
     max_num_seqs: int,
     max_num_batched_tokens: int,
 ) -> NDArray[np.int64]:
-    """Request counts of the full decode graphs for batches of exactly ``query_tokens`` per request, ascending.
+    """Request counts of the full decode graphs for batches of exactly ``query_tokens`` per request,
+    ascending.
 
     vLLM: each captured size s holds round_up(s, q) tokens, kept when that is at most the largest size
-    min(2·q·max_num_seqs, ceiling, max_num_batched_tokens) and its requests at most ``max_num_seqs``; n·q for each grid
+    min(2·q·max_num_seqs, ceiling, max_num_batched_tokens) and its requests at most ``max_num_seqs``; n·q for
+    each grid
     value n is captured as well. Engines that capture by request count use the grid as it is.
     """
     rule = profile.graph
@@ -69,7 +71,8 @@ def captured_requests(
 
 @dataclass(frozen=True)
 class Padding:
-    """Requests after padding, and whether the step replays a captured graph. Shapes broadcast on (batch, k)."""
+    """Requests after padding, and whether the step replays a captured graph. Shapes broadcast on (batch,
+    k)."""
 
     requests: FloatArray
     in_graph: NDArray[np.bool_]

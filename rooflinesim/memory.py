@@ -38,7 +38,8 @@ class Line:
 class Footprint:
     """Memory of one rank. ``fixed`` does not depend on the batch; the rest is per sequence.
 
-    kv_bytes_per_seq: cache of one sequence at the context asked for (target and draft). state_bytes_per_seq: recurrent
+    kv_bytes_per_seq: cache of one sequence at the context asked for (target and draft). state_bytes_per_seq:
+    recurrent
     states (one per draft position as well). lookahead_bytes_per_seq: cache slots reserved for drafted tokens.
     """
 
@@ -91,7 +92,8 @@ def weights_bytes(
 ) -> float:
     """Bytes of a model's layers, tables and norms on one rank.
 
-    Dense weights divide by tp·pp, routed experts by the ranks of a stage (tp·dp) and pp; the router is replicated;
+    Dense weights divide by tp·pp, routed experts by the ranks of a stage (tp·dp) and pp; the router is
+    replicated;
     tables divide by tp.
     """
     linear = WEIGHT_BYTES[formats.activations if experts_only else formats.weights]
@@ -111,7 +113,8 @@ def weights_bytes(
 def kv_bytes_of(
     layers: tuple[Layer, ...], *, context_tokens: float, parallel: Parallel, kv_format: str
 ) -> float:
-    """Cache of one sequence on one rank: key/value heads divide by tp (never below one head), latents do not."""
+    """Cache of one sequence on one rank: key/value heads divide by tp (never below one head), latents do
+    not."""
     total = 0.0
     for layer in layers:
         attention = layer.attention
@@ -141,7 +144,8 @@ def footprint(
 ) -> Footprint:
     """Memory of one rank for this deployment at ``context_tokens`` per sequence and ``k`` drafted tokens.
 
-    ``duplicated_tables``: the draft keeps its own copy of the target's embedding and head while the cache pool is sized.
+    ``duplicated_tables``: the draft keeps its own copy of the target's embedding and head while the cache
+    pool is sized.
     """
     usable = gpu.memory_bytes * (memory_utilization or profile.memory_utilization)
     experts_only = target.quantized_scope == "experts-only"

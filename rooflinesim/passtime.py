@@ -35,7 +35,8 @@ def time_pass(
     in_graph: NDArray[np.bool_] | None = None,
     eager_launch_s: float = 0.0,
 ) -> PassTime:
-    """Time every op. Where ``in_graph`` is false the host feeds the kernels one by one: the pass takes at least
+    """Time every op. Where ``in_graph`` is false the host feeds the kernels one by one: the pass takes at
+    least
     launches·eager_launch_s, and collectives pay their eager latency."""
     timed = tuple(time_op(op, ceilings) for op in ops)
     families: dict[str, FloatArray] = {}

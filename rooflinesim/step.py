@@ -1,6 +1,7 @@
 """One speculative step: host + draft + verify + sample, by the engine profile's draft law.
 
-(step) step_s = host + draft(method, engine, N, K) + verify(N·(K+1)) + sample/reject, and the plain step beside it.
+(step) step_s = host + draft(method, engine, N, K) + verify(N·(K+1)) + sample/reject, and the plain step
+beside it.
 "SD on, K = 0" is not "SD off": the drafter may still run and the host still does a speculative round.
 """
 
@@ -54,7 +55,8 @@ class Deployment:
 class StepTime:
     """Seconds of one step on the axes (batch, k, context); ``off_*`` is the same deployment without SD.
 
-    ``families`` splits step_s by kernel family (with ``host``), ``log_sd`` gives each family's relative spread.
+    ``families`` splits step_s by kernel family (with ``host``), ``log_sd`` gives each family's relative
+    spread.
     """
 
     draft_s: FloatArray
@@ -69,7 +71,7 @@ class StepTime:
     in_graph: NDArray[np.bool_]
     verify_pass: PassTime
     off_pass: PassTime
-    draft_passes: tuple[tuple[str, PassTime], ...]
+    draft_passes: tuple[tuple[str, FloatArray, PassTime], ...]
 
 
 def replica_batch(batch: FloatArray, parallel: Parallel) -> FloatArray:
@@ -125,7 +127,8 @@ def _draft_pass(
     first: bool,
     in_graph: bool,
 ) -> PassTime:
-    """One pass of the drafter over ``tokens`` per request; logits for one row per request (parallel: per token)."""
+    """One pass of the drafter over ``tokens`` per request; logits for one row per request (parallel: per
+    token)."""
     d = deployment
     parallel = d.draft_parallel or d.parallel
     formats = Formats(
@@ -252,7 +255,7 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
     _add(families, sample.families)
     draft_s: FloatArray = np.zeros((1, 1, 1))
     host_s: FloatArray = scale * (host.sd_round_s + host.per_request_s * n) + 0.0 * grid.k
-    draft_passes: list[tuple[str, PassTime]] = []
+    draft_passes: list[tuple[str, FloatArray, PassTime]] = []
     if d.speculative and d.method in HOST_DRAFTERS:
         host_s = host_s + scale * np.where(grid.k > 0, _law(d).host_s, 0.0)
     elif d.speculative:
@@ -266,7 +269,7 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
             draft_s = draft_s + times * each
             _add(families, one_pass.families, times)
             log_sd.update({f: max(s, log_sd.get(f, 0.0)) for f, s in one_pass.log_sd.items()})
-            draft_passes.append((label, one_pass))
+            draft_passes.append((label, times, one_pass))
     _add(families, {"host": host_s})
     step = rounds * (draft_s + verify.total_s + sample.total_s) + host_s
     return StepTime(

@@ -1,7 +1,9 @@
 """How sure: spreads of the fits and of the acceptance, carried into every step time and every choice of K.
 
-Each kernel family's time is off by a common factor exp(σ_f·z_f) (all shapes of a family err together on one machine);
-families err independently. The same factors act on the plain and on the speculative step, so much of the error cancels in
+Each kernel family's time is off by a common factor exp(σ_f·z_f) (all shapes of a family err together on one
+machine);
+families err independently. The same factors act on the plain and on the speculative step, so much of the
+error cancels in
 the speed-up.
 """
 
@@ -46,7 +48,8 @@ class StepDraws:
 
 
 def draw_steps(step: StepTime, *, n_draws: int, rng: np.random.Generator) -> StepDraws:
-    """``n_draws`` joint draws of the speculative and the plain step; small grids only (memory is draws × grid)."""
+    """``n_draws`` joint draws of the speculative and the plain step; small grids only (memory is draws ×
+    grid)."""
     total = np.zeros((n_draws, *np.broadcast_shapes(step.step_s.shape, (1, 1, 1))))
     off = np.zeros((n_draws, *np.broadcast_shapes(step.off_step_s.shape, (1, 1, 1))))
     scale_on = step.step_s / sum(np.asarray(s) for s in step.families.values())

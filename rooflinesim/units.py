@@ -37,9 +37,17 @@ WEIGHT_BYTES: Final[dict[str, float]] = {
 }
 
 #: Bytes per cached key or value element.
-KV_BYTES: Final[dict[str, float]] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
+KV_BYTES: Final[dict[str, float]] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5,
+}
 
-#: The arithmetic a matrix product with these weights runs in. int4/mxfp4 weights are dequantised to 16 bit in the
+#: The arithmetic a matrix product with these weights runs in. int4/mxfp4 weights are dequantised to 16 bit
+#: in the
 #: kernel (weight-only); fp8 and nvfp4 quantise the activations too.
 COMPUTE_FORMAT: Final[dict[str, str]] = {
     "fp32": "fp32",

@@ -62,7 +62,8 @@ def read_verify_curve(path: str) -> VerifyCurve:
 
 
 def with_verify_curve(step: StepTime, grid: Grid, curve: VerifyCurve, deployment: Deployment) -> StepTime:
-    """The step with its verify part, and the plain step's pass, taken from the curve. Draft and host stay modelled."""
+    """The step with its verify part, and the plain step's pass, taken from the curve. Draft and host stay
+    modelled."""
     n = replica_batch(grid.batch, deployment.parallel)
     shape = step.step_s.shape
     verify = np.broadcast_to(curve.at(n * (grid.k + 1.0)), shape)

@@ -57,7 +57,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a scenario on its own batches and contexts, or on the ones given, for K = 0..k_max.
 
-    ``n_draws`` = 0 skips error bars (large sweeps). Nothing is checked against memory here: see :func:`fit_memory`.
+    ``n_draws`` = 0 skips error bars (large sweeps). Nothing is checked against memory here: see
+    :func:`fit_memory`.
     """
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
     asked = resolved.scenario

@@ -98,7 +98,8 @@ def resolve(scenario: Scenario) -> Resolved:
 
 
 def check_parallel(target: ModelSpec, parallel: Parallel) -> None:
-    """tp must divide the query heads, and divide or be a multiple of the KV heads; ep must divide the experts."""
+    """tp must divide the query heads, and divide or be a multiple of the KV heads; ep must divide the
+    experts."""
     tp = parallel.tp
     for layer in target.layers:
         attention = layer.attention

@@ -14,7 +14,8 @@ def effective_context(
 ) -> FloatArray:
     """Cached tokens that one sequence's queries read, S_eff [tokens].
 
-    full: S. sliding: min(S, W + q − 1). chunked: S while S ≤ C, else C/2 on average (a query sees the part of its own
+    full: S. sliding: min(S, W + q − 1). chunked: S while S ≤ C, else C/2 on average (a query sees the part
+    of its own
     chunk that lies before it).
 
     >>> s = np.array([512.0, 8192.0])
@@ -42,10 +43,13 @@ def gqa(
     causal_self: bool = False,
     count: float = 1.0,
 ) -> AttentionOp:
-    """(att) Q = N·S_eff·kv_bytes, read once per sequence, not per query token;  F = 2·N·q·S_eff·H·(d_qk + d_v).
+    """(att) Q = N·S_eff·kv_bytes, read once per sequence, not per query token;  F = 2·N·q·S_eff·H·(d_qk +
+    d_v).
 
-    ``n_seqs`` N, ``query_tokens`` q, ``kv_tokens`` S_eff, ``n_heads`` H and ``n_kv_heads`` on this rank. The queries'
-    own keys and values are appended (written once, N·q·kv_bytes). ``causal_self`` halves the FLOPs of the square
+    ``n_seqs`` N, ``query_tokens`` q, ``kv_tokens`` S_eff, ``n_heads`` H and ``n_kv_heads`` on this rank. The
+    queries'
+    own keys and values are appended (written once, N·q·kv_bytes). ``causal_self`` halves the FLOPs of the
+    square
     part when the queries attend to each other (prefill).
 
     >>> one = np.array(1.0)
@@ -84,7 +88,8 @@ def mla(
     kv_format: str,
     count: float = 1.0,
 ) -> AttentionOp:
-    """Absorbed latent attention: (kv_lora + rope) elements per token and layer, shared by all heads and not sharded.
+    """Absorbed latent attention: (kv_lora + rope) elements per token and layer, shared by all heads and not
+    sharded.
 
     Q = N·S·(c + r)·b;  F = 2·N·q·S·H·((c + r) + c).
 

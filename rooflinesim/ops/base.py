@@ -62,7 +62,8 @@ class AttentionOp(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class MoeOp(Op):
-    """Routed experts: ``rows`` expert-rows over ``experts_read`` distinct experts of ``n_local_experts`` on this rank."""
+    """Routed experts: ``rows`` expert-rows over ``experts_read`` distinct experts of ``n_local_experts`` on
+    this rank."""
 
     rows: FloatArray
     experts_read: FloatArray

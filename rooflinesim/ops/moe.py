@@ -13,7 +13,8 @@ from rooflinesim.units import WEIGHT_BYTES
 
 
 def popularity(*, n_experts: int, top_k: int, skew: float) -> FloatArray:
-    """Probability q_e that one token picks expert e; q_e ∝ rank^−s, Σ q_e = top_k, q_e ≤ 1. Shape (n_experts,).
+    """Probability q_e that one token picks expert e; q_e ∝ rank^−s, Σ q_e = top_k, q_e ≤ 1. Shape
+    (n_experts,).
 
     >>> popularity(n_experts=4, top_k=2, skew=0.0)
     array([0.5, 0.5, 0.5, 0.5])
@@ -82,7 +83,8 @@ def effective_tokens(*, batch: FloatArray, query_tokens: FloatArray, rho: float)
 def slowest_rank(*, mean_experts: FloatArray, n_local: float, n_ranks: int) -> FloatArray:
     """Expected largest number of distinct experts over ``n_ranks`` ranks, given the mean per rank.
 
-    Each rank's count is close to binomial(n_local, mean/n_local); the expected maximum of r normal draws is about
+    Each rank's count is close to binomial(n_local, mean/n_local); the expected maximum of r normal draws is
+    about
     mean + σ·√(2 ln r), bounded by n_local. The slowest rank sets the time. One rank: the mean itself.
 
     >>> float(slowest_rank(mean_experts=np.array(16.0), n_local=16, n_ranks=8))
@@ -108,7 +110,8 @@ def routed_experts(
 ) -> MoeOp:
     """Grouped products of the routed experts on one rank.
 
-    F = 2·rows·(3 or 2)·h·I;  Q = D·(3 or 2)·h·I·w + activations. ``rows`` are expert-rows (tokens x top_k) here.
+    F = 2·rows·(3 or 2)·h·I;  Q = D·(3 or 2)·h·I·w + activations. ``rows`` are expert-rows (tokens x top_k)
+    here.
     """
     matrices = 3.0 if gated else 2.0
     params = matrices * hidden_size * intermediate_size

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from rooflinesim.specs.base import Frozen
 
 
 class GraphRule(Frozen):
     """Which batch shapes run inside a captured CUDA graph.
 
-    ``unit`` says what the captured sizes count. ``grid`` is a list of (start, stop, step), both ends inclusive;
-    above the last captured size the step runs eagerly. With ``tiers`` a uniform batch of q tokens per request uses
+    ``unit`` says what the captured sizes count. ``grid`` is a list of (start, stop, step), both ends
+    inclusive;
+    above the last captured size the step runs eagerly. With ``tiers`` a uniform batch of q tokens per
+    request uses
     graphs rounded up to multiples of q (vLLM's full-decode graphs), plus n*q for each n in ``grid``.
     """
 
@@ -80,7 +84,7 @@ class EngineProfile(Frozen):
     graph: GraphRule
     draft_laws: dict[str, DraftLaw]
     host: HostCost
-    sampler: Sampler = Sampler()
+    sampler: Sampler = Field(default_factory=Sampler)
     max_num_seqs: dict[str, int]  # "default" (no SD), "sd"; and "small" below 70 GiB
     max_num_batched_tokens: int = 8192
     memory_utilization: float = 0.9

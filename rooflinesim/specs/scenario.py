@@ -44,7 +44,8 @@ class Formats(Frozen):
 class Routing(Frozen):
     """How tokens choose experts.
 
-    ``skew`` is the exponent s of popularity ∝ rank^-s (0: uniform). ``overlap`` is the measured share of experts
+    ``skew`` is the exponent s of popularity ∝ rank^-s (0: uniform). ``overlap`` is the measured share of
+    experts
     that consecutive tokens of a sequence have in common; ``None`` means chance (top_k / n_experts).
     """
 

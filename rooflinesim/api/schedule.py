@@ -1,0 +1,175 @@
+"""``schedule``: K by batch size for one engine, with what it brings and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
+from rooflinesim.api.resolve import Resolved, resolve
+from rooflinesim.errors import InputError
+from rooflinesim.graphs import captured_requests, max_graph_batch
+from rooflinesim.schedule import (
+    CaptureCost,
+    ContextSchedule,
+    Schedule,
+    SolvedSchedule,
+    capture_cost,
+    evaluate_schedule,
+    solve_schedule,
+    solve_schedule_over_context,
+)
+from rooflinesim.specs.scenario import Scenario
+
+#: Seconds to capture one graph: vLLM reports 67 full graphs of an 8B model in about 20 s on H100 (a guess elsewhere).
+CAPTURE_S = 0.3
+
+
+@dataclass(frozen=True)
+class ScheduleAnswer:
+    """A solved schedule for one deployment."""
+
+    resolved: Resolved
+    evaluation: Evaluation
+    solved: SolvedSchedule
+    by_context: ContextSchedule | None
+    capture: CaptureCost
+    max_batch: int
+    notes: tuple[str, ...]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The ranges."""
+        return self.solved.schedule
+
+
+def default_max_batch(resolved: Resolved) -> int:
+    """Largest batch worth scheduling: what the engine admits and the memory holds, at least 1."""
+    context = max(resolved.scenario.context_tokens)
+    fits = fit_memory(resolved, context_tokens=context, k=resolved.scenario.k_max).largest_batch(
+        parallel=resolved.deployment.parallel
+    )
+    return max(1, min(resolved.deployment.max_num_seqs, fits if fits > 0 else 1))
+
+
+def schedule(
+    scenario: Scenario | Resolved,
+    *,
+    max_batch: int | None = None,
+    max_regret_frac: float = 0.01,
+    max_distinct: int | None = None,
+    min_range_batches: int = 1,
+    context_weights: Sequence[float] | None = None,
+) -> ScheduleAnswer:
+    """Solve K over every batch 1..max_batch and compress it to the fewest ranges.
+
+    With several contexts in the scenario the table is solved at each and collapsed for ``context_weights`` (equal when
+    not given); engines that ship today index K by batch alone.
+    """
+    resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
+    if resolved.deployment.method == "none":
+        raise InputError("schedule: --draft none has no K to choose")
+    top = max_batch or default_max_batch(resolved)
+    batches = np.arange(1, top + 1)
+    result = evaluate(resolved, batch_sizes=batches.tolist(), n_draws=0)
+    ks = result.grid.k.ravel().astype(int)
+    by_context = None
+    options: dict[str, Any] = {
+        "max_regret_frac": max_regret_frac,
+        "max_distinct": max_distinct,
+        "min_range_batches": min_range_batches,
+    }
+    if result.grid.context.size > 1:
+        weights = context_weights or [1.0] * result.grid.context.size
+        by_context = solve_schedule_over_context(
+            batch_size=batches,
+            k=ks,
+            goodput=result.goodput,
+            off_goodput=result.off_goodput,
+            context_weights=weights,
+            **options,
+        )
+        solved = by_context.collapsed
+    else:
+        solved = solve_schedule(
+            batch_size=batches,
+            k=ks,
+            goodput=result.goodput[:, :, 0],
+            off_goodput=result.off_goodput[:, 0],
+            **options,
+        )
+    return ScheduleAnswer(
+        resolved=resolved,
+        evaluation=result,
+        solved=solved,
+        by_context=by_context,
+        capture=graph_cost(resolved, solved.schedule.distinct_k),
+        max_batch=top,
+        notes=solved.notes,
+    )
+
+
+def rate(scenario: Scenario | Resolved, given: Schedule, *, max_batch: int) -> SolvedSchedule:
+    """Regret and gains of a schedule that came from elsewhere, by our own goodput table."""
+    resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
+    batches = np.arange(1, max_batch + 1)
+    top = max(resolved.scenario.k_max, given.k_max)
+    result = evaluate(resolved, batch_sizes=batches.tolist(), k_values=range(top + 1), n_draws=0)
+    return evaluate_schedule(
+        schedule=given,
+        batch_size=batches,
+        k=result.grid.k.ravel().astype(int),
+        goodput=result.goodput.mean(axis=2),
+        off_goodput=result.off_goodput.mean(axis=1),
+    )
+
+
+def graph_cost(resolved: Resolved, ks: Sequence[int]) -> CaptureCost:
+    """CUDA graphs, seconds and bytes that these K cost at start-up."""
+    d = resolved.deployment
+
+    def sizes(k: int) -> int:
+        return int(
+            captured_requests(
+                profile=d.profile,
+                arch_target=d.ceilings.gpu.arch_target,
+                query_tokens=k + 1,
+                max_num_seqs=d.max_num_seqs,
+                max_num_batched_tokens=d.profile.max_num_batched_tokens,
+            ).size
+        )
+
+    return capture_cost(ks=ks, sizes=sizes, capture_s=CAPTURE_S, graph_bytes=d.profile.graph_bytes)
+
+
+def graph_limit(resolved: Resolved, k: int) -> int:
+    """Largest batch that still replays a captured graph at this K."""
+    d = resolved.deployment
+    return max_graph_batch(profile=d.profile, gpu=d.ceilings.gpu, k=k, max_num_seqs=d.max_num_seqs)
+
+
+def schedule_json(answer: ScheduleAnswer, engine_text: str) -> dict[str, Any]:
+    """Schema 1."""
+    solved = answer.solved
+    return {
+        "schema": 1,
+        "scenario": answer.resolved.scenario.model_dump(mode="json"),
+        "assumed": list(answer.resolved.assumed),
+        "ranges": [list(r) for r in answer.schedule.ranges],
+        "regret_max": solved.regret_max,
+        "gain_over_off": solved.gain_over_off,
+        "gain_over_best_fixed": solved.gain_over_best_fixed,
+        "best_fixed_k": solved.best_fixed,
+        "off_altogether": solved.off_altogether,
+        "graphs": {
+            "n": answer.capture.n_graphs,
+            "capture_s": answer.capture.capture_s,
+            "graph_bytes": answer.capture.graph_bytes,
+        },
+        "by_range": [r.__dict__ for r in solved.ranges],
+        "notes": list(answer.notes),
+        "engine_text": engine_text,
+    }
