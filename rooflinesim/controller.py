@@ -28,7 +28,7 @@ MAX_CORRECTION = 4.0
 
 
 class _Fading:
-    """A mean with a weight that halves every ``half_life`` ticks, pulled to its prior mean by a prior weight."""
+    """A mean whose weight halves every ``half_life`` ticks, pulled to a prior mean by a prior weight."""
 
     __slots__ = ("mean_sum", "tick", "weight")
 
@@ -80,13 +80,13 @@ class KController:
         How many tried drafts, and how many timed steps, the table is worth.
     hysteresis_frac, min_hold_steps
         In one table row K changes only for a gain above hysteresis_frac, and not before min_hold_steps
-        answers.
+        observed steps.
     tie_frac
         Ties this close go to the smaller K, at the first answer of a row.
 
-    Asynchronous scheduling: while step t runs, the engine plans step t+1. ``next_k(batch)`` asked then names
-    the drafts made at the end of step t+1's planning, verified one step later; ``observe`` is told the K
-    that a finished step really ran with, so the lag needs no bookkeeping here.
+    One step of lag: the K that ``next_k`` gives while step t is planned is drafted at the end of step t and
+    verified in step t+1 (with asynchronous scheduling step t is planned while step t-1 still runs).
+    ``observe`` is told the K that a finished step verified, so the lag needs no bookkeeping here.
 
     >>> controller = KController(
     ...     batch_sizes=[1, 64], k_values=[0, 1, 3], conditional=[0.8, 0.7, 0.7],
@@ -143,7 +143,7 @@ class KController:
         self._row_ratio = [_Fading() for _ in self._batches]
         self._ratio = [[_Fading() for _ in self._ks] for _ in self._batches]
         self._last: list[int | None] = [None] * len(self._batches)  # column last answered in each row
-        self._held = [0] * len(self._batches)
+        self._since = [0] * len(self._batches)  # tick of each row's last change
 
     # ---- the two calls
     #  --------------------------------------------------------------------------------------
@@ -157,13 +157,11 @@ class KController:
         if last is None:
             best = next(j for j in range(len(score)) if score[j] >= score[best] * (1.0 - self._tie))
         else:
-            self._held[row] += 1
-            if best != last and (
-                self._held[row] < self._hold or score[best] <= score[last] * (1.0 + self._hysteresis)
-            ):
+            held = self._tick - self._since[row]
+            if held < self._hold or score[best] <= score[last] * (1.0 + self._hysteresis):
                 best = last
         if best != last:
-            self._last[row], self._held[row] = best, 0
+            self._last[row], self._since[row] = best, self._tick
         return self._ks[best]
 
     def observe(
@@ -171,8 +169,9 @@ class KController:
     ) -> None:
         """One finished step: the K it ran with, accepted drafts of each request, and its seconds if known.
 
-        Leave ``step_s`` out for steps that also ran a prefill or were otherwise not like the table's. A K
-        outside the captured set (for example an engine start-up step) teaches acceptance only.
+        At K = 0 give a 0 for each request: such steps count for the fading too. Leave ``step_s`` out for
+        steps that also ran a prefill or were otherwise not like the table's. A K outside the captured set
+        (for example an engine start-up step) teaches acceptance only.
         """
         self._tick += 1
         positions = min(k, len(self._prior))
@@ -199,11 +198,9 @@ class KController:
     def conditional(self) -> list[float]:
         """Believed acceptance by position: the prior, moved by what was seen there and (less) elsewhere."""
         # a workload that is easier or harder moves every position by one logit shift, seen or not
-        expected = (
-            self._expected.mean(0.0, 1e-9, self._tick, self._keep) if self._expected.weight > 0 else 0.0
-        )
         shift = 0.0
-        if expected > 0.0:
+        if self._expected.weight > 0.0:
+            expected = self._expected.mean_sum / self._expected.weight
             pooled = self._pooled.mean(expected, self._tries, self._tick, self._keep)
             shift = _logit(pooled) - _logit(expected)
         out = []
