@@ -1,0 +1,58 @@
+"""``rooflinesim predict``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rooflinesim.api import Scenario, as_json
+from rooflinesim.api import predict as predict_verb
+from rooflinesim.cli.options import with_scenario
+from rooflinesim.cli.out import show, show_json
+
+
+@with_scenario
+def predict(
+    scenario: Scenario,
+    explain: Annotated[
+        int | None,
+        typer.Option("--explain", help="Also show every op of the step at this K (-1: the best K).", show_default=False),
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Write a figure (.png, .svg, .pdf).", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Draft, verify and step time, tokens gained and goodput for every K; the best K and how sure it is."""
+    answer = predict_verb(scenario)
+    explanation = None
+    if explain is not None:
+        from rooflinesim.api.explain import explain as explain_verb
+
+        point = answer.points[0]
+        explanation = explain_verb(
+            scenario,
+            batch_size=point.batch_size,
+            k=point.best_k if explain < 0 else explain,
+            context_tokens=point.context_tokens,
+        )
+    if json_out:
+        data = as_json(answer)
+        if explanation is not None:
+            from rooflinesim.api.explain import explain_json
+
+            data["explain"] = explain_json(explanation)
+        show_json(data)
+    else:
+        from rooflinesim.report import explanation_view, prediction_view
+
+        show(prediction_view(answer))
+        if explanation is not None:
+            show(explanation_view(explanation))
+    if plot is not None:
+        from rooflinesim.plots import save_prediction
+
+        written = save_prediction(answer, plot, force=force)
+        typer.echo(f"wrote {written}", err=True)
