@@ -53,13 +53,35 @@ def point_view(point: Point) -> list[RenderableType]:
     """One batch and context: a row per K, then the verdict in words."""
     table = Table(box=box.SIMPLE_HEAD, title_justify="left", title_style="")
     table.title = f"batch {point.batch_size}, context {point.context_tokens}"
-    for name in ("K", "draft ms", "verify ms", "sample ms", "host ms", "ITL ms", "AL", "tok/s", "speed-up", "80 % band"):
+    for name in (
+        "K",
+        "draft ms",
+        "verify ms",
+        "sample ms",
+        "host ms",
+        "ITL ms",
+        "AL",
+        "tok/s",
+        "speed-up",
+        "80 % band",
+    ):
         table.add_column(name, justify="right")
     table.add_column("P(best)", justify="right")
     table.add_column("bound")
     table.add_row(
-        "off", "", "", "", "", f"{point.off_step_s * MS:.2f}", "1.00",
-        f"{point.off_goodput_tokens_per_s:,.0f}", "1.00", "", f"{point.p_off_best:.0%}", "", style="dim",
+        "off",
+        "",
+        "",
+        "",
+        "",
+        f"{point.off_step_s * MS:.2f}",
+        "1.00",
+        f"{point.off_goodput_tokens_per_s:,.0f}",
+        "1.00",
+        "",
+        f"{point.p_off_best:.0%}",
+        "",
+        style="dim",
     )
     for row in point.rows:
         best = row.k == point.best_k
@@ -99,7 +121,9 @@ def verdict(point: Point) -> Text:
     band = f"K = {low} to {high} within 1 %; " if high > low else ""
     text.append(f" ({band}{point.best_row.speedup:.2f}x SD off")
     if point.break_even_c1 is not None:
-        text.append(f"; pays while the first drafted token is accepted more than {point.break_even_c1:.0%} of the time")
+        text.append(
+            f"; pays while the first drafted token is accepted more than {point.break_even_c1:.0%} of the time"
+        )
     text.append(")")
     return text
 
@@ -107,7 +131,18 @@ def verdict(point: Point) -> Text:
 def summary_table(points: tuple[Point, ...]) -> Table:
     """One line per (batch, context)."""
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("batch", "context", "best K", "within 1 %", "ITL ms", "AL", "tok/s", "off tok/s", "speed-up", "80 % band"):
+    for name in (
+        "batch",
+        "context",
+        "best K",
+        "within 1 %",
+        "ITL ms",
+        "AL",
+        "tok/s",
+        "off tok/s",
+        "speed-up",
+        "80 % band",
+    ):
         table.add_column(name, justify="right")
     table.add_column("remark")
     for point in points:
@@ -139,8 +174,16 @@ def explanation_view(answer: Explanation) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, title_justify="left", title_style="")
     table.title = f"batch {answer.batch_size}, K {answer.k}, context {answer.context_tokens}: {answer.step_s * MS:.3f} ms"
     for name, side in (
-        ("part", "left"), ("op", "left"), ("x", "right"), ("us", "right"), ("share", "right"), ("bound", "left"),
-        ("TFLOP/s", "right"), ("GB moved", "right"), ("FLOP/B", "right"), ("experts", "right"),
+        ("part", "left"),
+        ("op", "left"),
+        ("x", "right"),
+        ("us", "right"),
+        ("share", "right"),
+        ("bound", "left"),
+        ("TFLOP/s", "right"),
+        ("GB moved", "right"),
+        ("FLOP/B", "right"),
+        ("experts", "right"),
     ):
         table.add_column(name, justify=side)  # type: ignore[arg-type]
     for row in answer.rows:
@@ -188,8 +231,12 @@ def schedule_view(answer: ScheduleAnswer) -> RenderableType:
     if solved.off_altogether:
         lines.append("speculation pays in no range: leave it off altogether")
     elif any(part.off_is_better for part in solved.ranges):
-        lines.append("yellow ranges lose to a server without speculation (the K = 0 tax); the table cannot switch it off")
+        lines.append(
+            "yellow ranges lose to a server without speculation (the K = 0 tax); the table cannot switch it off"
+        )
     if answer.by_context is not None:
-        lines.append(f"one table for several contexts loses up to {answer.by_context.regret_mix:.1%} against K by context")
+        lines.append(
+            f"one table for several contexts loses up to {answer.by_context.regret_mix:.1%} against K by context"
+        )
     lines.extend(answer.notes)
     return Group(table, Text("\n".join(lines)))

@@ -33,7 +33,9 @@ def parse_list(text: str, *, flag: str) -> tuple[int, ...]:
         try:
             numbers = [int(b.replace("_", "")) for b in bounds]
         except ValueError:
-            raise InputError(f"{flag}: {part.strip()!r} is not a whole number or a range like 1:256") from None
+            raise InputError(
+                f"{flag}: {part.strip()!r} is not a whole number or a range like 1:256"
+            ) from None
         if len(numbers) == 1:
             out.append(numbers[0])
             continue
@@ -60,9 +62,14 @@ FLAGS: dict[str, Any] = {
     ],
     "draft": Annotated[
         str | None,
-        _opt("--draft", "Drafter: a name, config.json, eagle3, mtp, ..., ngram, self, none. Default: the target's head."),
+        _opt(
+            "--draft",
+            "Drafter: a name, config.json, eagle3, mtp, ..., ngram, self, none. Default: the target's head.",
+        ),
     ],
-    "engine": Annotated[str | None, _opt("--engine", "vllm, sglang, trtllm, a version or YAML. Default vllm.")],
+    "engine": Annotated[
+        str | None, _opt("--engine", "vllm, sglang, trtllm, a version or YAML. Default vllm.")
+    ],
     "bs": Annotated[str | None, _opt("--bs", "Batch sizes: 64, or 1,8,64, or 1:256. Default 64.")],
     "ctx": Annotated[str | None, _opt("--ctx", "Context tokens per sequence, as --bs. Default 1024.")],
     "k_max": Annotated[int | None, _opt("--k-max", "Largest K considered. Default 8.")],
@@ -70,17 +77,24 @@ FLAGS: dict[str, Any] = {
     "ep": Annotated[int | None, _opt("--ep", "Expert-parallel ranks (divides tp*dp).", LAYOUT)],
     "pp": Annotated[int | None, _opt("--pp", "Pipeline stages.", LAYOUT)],
     "dp": Annotated[int | None, _opt("--dp", "Attention replicas (data parallel).", LAYOUT)],
-    "draft_tp": Annotated[int | None, _opt("--draft-tp", "Ranks of the drafter. Default: as the target.", LAYOUT)],
+    "draft_tp": Annotated[
+        int | None, _opt("--draft-tp", "Ranks of the drafter. Default: as the target.", LAYOUT)
+    ],
     "weights": Annotated[
-        str | None, _opt("--weights", "bf16, fp8, fp8-block, int4, mxfp4, nvfp4. Default: as released.", LAYOUT)
+        str | None,
+        _opt("--weights", "bf16, fp8, fp8-block, int4, mxfp4, nvfp4. Default: as released.", LAYOUT),
     ],
     "experts": Annotated[str | None, _opt("--experts", "Weight format of the experts alone.", LAYOUT)],
-    "kv": Annotated[str | None, _opt("--kv", "KV cache: auto, bf16, fp8. Default auto (the activations').", LAYOUT)],
+    "kv": Annotated[
+        str | None, _opt("--kv", "KV cache: auto, bf16, fp8. Default auto (the activations').", LAYOUT)
+    ],
     "draft_weights": Annotated[str | None, _opt("--draft-weights", "Weight format of the drafter.", LAYOUT)],
     "accept": Annotated[
         str | None, _opt("--accept", "C1[,DECAY]: first-position acceptance and its decay.", ACCEPTANCE)
     ],
-    "al": Annotated[str | None, _opt("--al", "K:AL, acceptance length measured at K, as 3:2.41.", ACCEPTANCE)],
+    "al": Annotated[
+        str | None, _opt("--al", "K:AL, acceptance length measured at K, as 3:2.41.", ACCEPTANCE)
+    ],
     "marginal": Annotated[
         str | None, _opt("--marginal", "p1,p2,...: share of steps that accept position i.", ACCEPTANCE)
     ],
@@ -91,17 +105,22 @@ FLAGS: dict[str, Any] = {
         str | None, _opt("--accept-file", "An engine's log, metrics or benchmark file.", ACCEPTANCE)
     ],
     "workload": Annotated[
-        str | None, _opt("--workload", "Default curve for: mixed, chat, coding, ... Default mixed.", ACCEPTANCE)
+        str | None,
+        _opt("--workload", "Default curve for: mixed, chat, coding, ... Default mixed.", ACCEPTANCE),
     ],
     "max_num_seqs": Annotated[
         int | None, _opt("--max-num-seqs", "Engine's limit of running requests (sets graph sizes).", ENGINE)
     ],
     "graphs": Annotated[
-        bool | None, typer.Option("--graphs/--eager", help="CUDA graphs on or off.", rich_help_panel=ENGINE, show_default=False)
+        bool | None,
+        typer.Option(
+            "--graphs/--eager", help="CUDA graphs on or off.", rich_help_panel=ENGINE, show_default=False
+        ),
     ],
     "skew": Annotated[float | None, _opt("--skew", "Expert popularity ~ rank^-SKEW. Default 0.", ENGINE)],
     "overlap": Annotated[
-        float | None, _opt("--overlap", "Share of experts that consecutive tokens share. Default: chance.", ENGINE)
+        float | None,
+        _opt("--overlap", "Share of experts that consecutive tokens share. Default: chance.", ENGINE),
     ],
     "draft_kv_budget_tokens": Annotated[
         int | None, _opt("--draft-kv-budget", "Cache tokens a self-speculating draft reads.", ENGINE)
@@ -109,9 +128,17 @@ FLAGS: dict[str, Any] = {
     "verify_curve": Annotated[
         str | None, _opt("--verify-curve", "CSV rows,ms: a measured verify curve in place of ours.", ENGINE)
     ],
-    "calibration": Annotated[str | None, _opt("--calibration", "YAML of your own fit (rooflinesim calibrate).", ENGINE)],
+    "calibration": Annotated[
+        str | None, _opt("--calibration", "YAML of your own fit (rooflinesim calibrate).", ENGINE)
+    ],
     "ideal": Annotated[
-        bool | None, typer.Option("--ideal", help="The bare roofline: no fixed cost, efficiency 1.", rich_help_panel=ENGINE, show_default=False)
+        bool | None,
+        typer.Option(
+            "--ideal",
+            help="The bare roofline: no fixed cost, efficiency 1.",
+            rich_help_panel=ENGINE,
+            show_default=False,
+        ),
     ],
     "scenario": Annotated[str | None, _opt("--scenario", "YAML with any of these (flags win).", ENGINE)],
 }

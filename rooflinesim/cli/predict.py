@@ -17,7 +17,9 @@ def predict(
     scenario: Scenario,
     explain: Annotated[
         int | None,
-        typer.Option("--explain", help="Also show every op of the step at this K (-1: the best K).", show_default=False),
+        typer.Option(
+            "--explain", help="Also show every op of the step at this K (-1: the best K).", show_default=False
+        ),
     ] = None,
     plot: Annotated[
         str | None, typer.Option("--plot", help="Write a figure (.png, .svg, .pdf).", show_default=False)
