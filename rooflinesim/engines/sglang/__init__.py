@@ -1,0 +1,1 @@
+"""Texts of SGLang, as version 0.5.23 reads and writes them."""

@@ -1,0 +1,1 @@
+"""Texts of TensorRT-LLM (main branch, late 2026)."""

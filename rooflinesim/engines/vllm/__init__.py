@@ -1,0 +1,1 @@
+"""Texts of vLLM, as version 0.33 reads and writes them."""
