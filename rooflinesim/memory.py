@@ -196,3 +196,41 @@ def footprint(
         state_bytes_per_seq=state * (1.0 + k),
         lookahead_bytes_per_seq=slots * per_token,
     )
+
+
+@dataclass(frozen=True)
+class BlockPool:
+    """A paged cache as an engine reports it. ``scratch_blocks_per_seq`` of the blocks hold speculation only.
+
+    >>> BlockPool(n_blocks=90, block_bytes=2.0, blocks_per_seq=45, scratch_blocks_per_seq=9).concurrency
+    2.0
+    """
+
+    n_blocks: int
+    block_bytes: float
+    blocks_per_seq: int
+    scratch_blocks_per_seq: int = 0
+
+    @property
+    def size_bytes(self) -> float:
+        """The whole pool."""
+        return self.n_blocks * self.block_bytes
+
+    @property
+    def concurrency(self) -> float:
+        """Sequences of full length that fit."""
+        return self.n_blocks / self.blocks_per_seq
+
+    @property
+    def scratch_frac(self) -> float:
+        """Share of a sequence's blocks that only speculation needs."""
+        return self.scratch_blocks_per_seq / self.blocks_per_seq
+
+
+def longest_context(*, available_bytes: float, kv_bytes_per_token: float, block_tokens: int = 16) -> int:
+    """Longest sequence whose cache fits, in whole blocks.
+
+    >>> longest_context(available_bytes=48.66 * 1024**3, kv_bytes_per_token=253_952, block_tokens=16)
+    205728
+    """
+    return math.floor(available_bytes / kv_bytes_per_token / block_tokens) * block_tokens
