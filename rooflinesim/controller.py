@@ -13,6 +13,7 @@ Invariants (tested):
 4. What is not observed fades back to the table with ``half_life_steps``: at K = 0 acceptance cannot be seen,
 so a
    controller that gave up drafting tries again, and a K whose step once was slow gets another chance.
+   There is no exploration beyond that: a K never tried is judged by the table and the errors of those tried.
 5. The answer depends on the calls alone: no clock, no randomness.
 6. One call of ``next_k`` and one of ``observe`` cost O(K) arithmetic; nothing grows with time.
 """
@@ -109,7 +110,7 @@ class KController:
         conditional: Sequence[float],
         half_life_steps: float = 500.0,
         acceptance_prior_tries: float = 200.0,
-        step_prior_steps: float = 20.0,
+        step_prior_steps: float = 8.0,
         hysteresis_frac: float = 0.02,
         min_hold_steps: int = 8,
         tie_frac: float = 0.01,
@@ -140,7 +141,6 @@ class KController:
         self._accepted = [_Fading() for _ in self._prior]
         self._expected = _Fading()  # pooled: what the prior would have accepted at the tries seen
         self._pooled = _Fading()
-        self._row_ratio = [_Fading() for _ in self._batches]
         self._ratio = [[_Fading() for _ in self._ks] for _ in self._batches]
         self._last: list[int | None] = [None] * len(self._batches)  # column last answered in each row
         self._since = [0] * len(self._batches)  # tick of each row's last change
@@ -189,7 +189,6 @@ class KController:
             bound = math.log(MAX_CORRECTION)
             ratio = _clip(math.log(step_s / self._step_of_table(batch_size, column)), -bound, bound)
             row = self._row(batch_size)
-            self._row_ratio[row].add(ratio, 1.0, self._tick, self._keep)
             self._ratio[row][column].add(ratio, 1.0, self._tick, self._keep)
 
     # ---- what it believes
@@ -218,12 +217,22 @@ class KController:
         return [lengths[k] for k in self._ks]
 
     def step_s_by_k(self, batch_size: int) -> list[float]:
-        """Believed step seconds at each captured K."""
-        row = self._row(batch_size)
-        common = self._row_ratio[row].mean(0.0, self._steps, self._tick, self._keep)
+        """Believed step seconds at each captured K.
+
+        The log of measured/table is, a priori, one part common to all K of the row plus one part of that K,
+        equally uncertain. Seen at one K only, an error is shared half and half, so that a K which turns out
+        dear is left for another; seen at several alike, it is common, and the choice goes back to where it
+        was.
+        """
+        seen = self._ratio[self._row(batch_size)]
+        trust, ratios = [], []
+        for cell in seen:
+            cell.fade(self._tick, self._keep)
+            trust.append(cell.weight / (cell.weight + self._steps))
+            ratios.append(cell.mean_sum / cell.weight if cell.weight > 0.0 else 0.0)
+        common = sum(t * r for t, r in zip(trust, ratios, strict=True)) / (1.0 + sum(trust))
         return [
-            self._step_of_table(batch_size, j)
-            * math.exp(self._ratio[row][j].mean(common, self._steps, self._tick, self._keep))
+            self._step_of_table(batch_size, j) * math.exp(common + trust[j] * (ratios[j] - common))
             for j in range(len(self._ks))
         ]
 
