@@ -162,6 +162,20 @@ def grouped_experts(
     return torch.cat(parts)
 
 
+def routed_experts(x: Tensor, choice: Tensor, weight: Tensor, w_in: Tensor, w_out: Tensor) -> tuple[Tensor, int]:
+    """Sort the choices by expert, run the grouped products, mix. x (T, hidden); choice, weight (T, top_k).
+
+    Returns (T, hidden) and the number of distinct experts that were read.
+    """
+    top_k = choice.shape[1]
+    ids = choice.reshape(-1)
+    order = ids.argsort()
+    counts: list[int] = torch.bincount(ids, minlength=w_in.shape[0]).tolist()
+    parts = grouped_experts(x, order, counts, top_k, w_in, w_out) * weight.reshape(-1)[order].unsqueeze(-1)
+    out = torch.zeros_like(x).index_add_(0, order // top_k, parts)
+    return out, sum(1 for count in counts if count)
+
+
 class MoeMlp(nn.Module):
     """Top-k routed experts with softmax weights over the chosen ones; only chosen experts are read."""
 
@@ -181,14 +195,8 @@ class MoeMlp(nn.Module):
         flat = x.reshape(-1, x.shape[-1])
         weight, choice = self.router(flat).topk(self.top_k, dim=-1)
         weight = weight.softmax(dim=-1)
-        ids = choice.reshape(-1)
-        order = ids.argsort()
-        counts = torch.bincount(ids, minlength=self.n_experts).tolist()
-        self.last_distinct = sum(1 for count in counts if count)
+        out, self.last_distinct = routed_experts(flat, choice, weight, self.w_in, self.w_out)
         self.last_choice = choice
-        parts = grouped_experts(flat, order, counts, self.top_k, self.w_in, self.w_out)
-        parts = parts * weight.reshape(-1)[order].unsqueeze(-1)
-        out = torch.zeros_like(flat).index_add_(0, order // self.top_k, parts)
         return out.view_as(x)
 
 

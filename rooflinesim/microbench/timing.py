@@ -1,25 +1,33 @@
-"""Timing that can be trusted: warm-up, cold rotating buffers, medians with spread, noise reported.
+"""Timing that can be trusted: warm-up, a pool of cold buffers, medians with spread, noise detected and reported.
 
 A sample is the time of ``inner`` calls divided by ``inner``, less the timer's own cost. Samples are kept, not
 averaged: the result is their median with the inter-quartile range beside it, and says whether it is noisy.
 On CUDA the clock is a pair of events. On a CPU it is the wall clock; with one thread the thread's own CPU time can
 be used instead (``clock="cpu"``), which does not count the time other processes held the core.
+
+A neighbour on the same physical core halves the arithmetic rate for seconds at a time and shows in neither clock. A
+*canary* - a fixed product that lives in the cache - is timed before and after every sample; samples during which it
+was slow are set aside, counted, and the share of them is part of the result. The choice never looks at the sample.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 from rooflinesim.errors import InputError
 
 Clock = Literal["wall", "cpu", "cuda"]
+T = TypeVar("T")
 
 #: A cell whose inter-quartile range exceeds this share of its median is called noisy.
 NOISY_SPREAD_FRAC = 0.10
@@ -34,12 +42,13 @@ class Timing:
     median_s: float
     spread_frac: float  # inter-quartile range / median
     n: int  # samples
-    busy_frac: float  # CPU time / wall time of the samples (1 = undisturbed, single thread); 1 on CUDA
+    disturbed_frac: float = 0.0  # share of samples set aside because the canary was slow
+    gated: bool = True  # False: too few undisturbed samples, so all of them were used
 
     @property
     def noisy(self) -> bool:
-        """Whether the spread is too wide for the median to be trusted."""
-        return self.spread_frac > NOISY_SPREAD_FRAC
+        """Whether the spread is too wide, or too little was undisturbed, for the median to be trusted."""
+        return self.spread_frac > NOISY_SPREAD_FRAC or not self.gated
 
 
 @contextmanager
@@ -106,14 +115,98 @@ def spread_of(samples: list[float]) -> tuple[float, float]:
     return mid, (high - low) / mid if mid > 0.0 else 0.0
 
 
-def _event_sample(fn: Callable[[], object], inner: int) -> float:
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(inner):
-        fn()
-    stop.record()
-    stop.synchronize()
-    return float(start.elapsed_time(stop)) * 1e-3
+class Canary:
+    """A fixed product on cached data whose time says how fast the core runs right now.
+
+    ``quiet()`` compares it with the lower decile of its own history; above ``LIMIT`` times that, something shares the
+    core. On CUDA nothing is checked.
+    """
+
+    LIMIT = 1.25
+
+    def __init__(self, *, clock: Clock, dtype: torch.dtype = torch.float32, prime_s: float = 2.0) -> None:
+        self.clock = clock
+        self.history: list[float] = []
+        if clock == "cuda":
+            return
+        self.x = torch.randn(128, 512).to(dtype)
+        self.w = torch.randn(512, 512).to(dtype)
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < prime_s or len(self.history) < 20:
+            self._time()
+            time.sleep(0.002)
+
+    def _time(self) -> float:
+        start = read_clock(self.clock)
+        torch.nn.functional.linear(self.x, self.w)
+        self.history.append(read_clock(self.clock) - start)
+        return self.history[-1]
+
+    @property
+    def reference_s(self) -> float:
+        """Lower decile of all its times: what an undisturbed core needs."""
+        ordered = sorted(self.history)
+        return ordered[len(ordered) // 10]
+
+    def quiet(self) -> bool:
+        """Whether the core is undisturbed now; one slow try may be chance, two in a row are not."""
+        if self.clock == "cuda":
+            return True
+        limit = self.LIMIT * self.reference_s
+        return self._time() <= limit or self._time() <= limit
+
+    @property
+    def slow_frac(self) -> float:
+        """Share of its times above the limit."""
+        if not self.history:
+            return 0.0
+        limit = self.LIMIT * self.reference_s
+        return sum(1 for t in self.history if t > limit) / len(self.history)
+
+
+def gather(
+    sample: Callable[[], T], *, canary: Canary | None, n: int, budget_s: float, limit_s: float
+) -> tuple[list[T], float, bool]:
+    """Undisturbed samples: at least ``n`` and until ``budget_s``; after ``limit_s`` whatever there is.
+
+    Returns the samples, the share that was set aside, and whether enough were undisturbed (else all are returned).
+    """
+    good: list[T] = []
+    every: list[T] = []
+    begin = time.perf_counter()
+    before = canary.quiet() if canary is not None else True
+    while True:
+        spent = time.perf_counter() - begin
+        if (len(good) >= n and spent >= budget_s) or (spent >= limit_s and len(every) >= n) or len(good) >= 60:
+            break
+        item = sample()
+        after = canary.quiet() if canary is not None else True
+        every.append(item)
+        if before and after:
+            good.append(item)
+        before = after
+    aside = 1.0 - len(good) / len(every)
+    enough = len(good) >= min(n, 3)
+    return (good if enough else every), aside, enough
+
+
+def _sample_of(fn: Callable[[], object], clock: Clock, inner: int, over: float) -> Callable[[], float]:
+    def on_device() -> float:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(inner):
+            fn()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) * 1e-3 / inner
+
+    def on_host() -> float:
+        start = read_clock(clock)
+        for _ in range(inner):
+            fn()
+        return max(read_clock(clock) - start - over, 0.0) / inner
+
+    return on_device if clock == "cuda" else on_host
 
 
 def measure(
@@ -121,110 +214,84 @@ def measure(
     *,
     clock: Clock = "wall",
     budget_s: float = 0.2,
-    min_samples: int = 5,
-    max_samples: int = 60,
+    min_samples: int = 7,
     warm_up: int = 2,
     overhead_s: float | None = None,
+    canary: Canary | None = None,
 ) -> Timing:
-    """Time ``fn``: warm up, choose how many calls make one sample, sample until the budget, take the median.
+    """Time ``fn``: warm up, choose how many calls make one sample, gather undisturbed samples, take the median.
 
-    ``budget_s`` bounds the wall time spent sampling except that ``min_samples`` are always taken (never fewer than
-    3, even when one call alone exceeds the budget many times over).
+    Sampling lasts ``budget_s``; up to 8 times that while the machine is disturbed. A call that alone exceeds the budget
+    is sampled 3 times.
     """
     for _ in range(warm_up):
         fn()
     over = timer_overhead_s(clock) if overhead_s is None else overhead_s
-    t0 = read_clock("cuda" if clock == "cuda" else "wall")
+    start = read_clock("cuda" if clock == "cuda" else "wall")
     fn()
-    once = read_clock("cuda" if clock == "cuda" else "wall") - t0
+    once = read_clock("cuda" if clock == "cuda" else "wall") - start
     inner = max(1, round(MIN_SAMPLE_S / max(once, 1e-9)))
-    if once * min_samples > 4.0 * budget_s:
-        min_samples = max(3, int(4.0 * budget_s / once))
-    samples: list[float] = []
-    wall = busy = 0.0
-    begin = time.perf_counter()
-    while len(samples) < max_samples and (
-        len(samples) < min_samples or time.perf_counter() - begin < budget_s
-    ):
-        if clock == "cuda":
-            samples.append(_event_sample(fn, inner) / inner)
-            continue
-        cpu0, wall0 = time.process_time(), time.perf_counter()
-        start = read_clock(clock)
-        for _ in range(inner):
-            fn()
-        stop = read_clock(clock)
-        wall += time.perf_counter() - wall0
-        busy += time.process_time() - cpu0
-        samples.append(max(stop - start - over, 0.0) / inner)
+    n = min_samples if once * min_samples <= 4.0 * budget_s else 3
+    samples, aside, gated = gather(
+        _sample_of(fn, clock, inner, over), canary=canary, n=n, budget_s=budget_s, limit_s=8.0 * budget_s
+    )
     median_s, spread = spread_of(samples)
-    return Timing(median_s, spread, len(samples), busy / wall if wall > 0.0 else 1.0)
+    return Timing(median_s, spread, len(samples), aside, gated)
 
 
-class Rotation:
-    """Equal buffers used in turn, together larger than the last-level cache, so that every use is a cold read.
+class Pool:
+    """One large buffer of random numbers, handed out in turn as views: every use is a cold read.
 
-    ``make(i)`` builds buffer i with fresh random data. The number of buffers is what fills ``total_bytes``.
+    The buffer is larger than the last-level cache where memory allows; ``cold`` says whether it is.
     """
 
-    def __init__(
-        self, make: Callable[[int], torch.Tensor], *, total_bytes: float, max_buffers: int = 4096
-    ) -> None:
-        first = make(0)
-        n = int(total_bytes // max(first.numel() * first.element_size(), 1)) + 1
-        self.buffers = [first] + [make(i) for i in range(1, min(max(n, 2), max_buffers))]
+    def __init__(self, *, n_bytes: float, llc_bytes: float, dtype: torch.dtype, device: str, seed: int = 0) -> None:
+        size = torch.empty((), dtype=dtype).element_size()
+        self.cold = n_bytes > 1.2 * llc_bytes
+        n = max(int(n_bytes / size), 1 << 16)
+        block = torch.empty(min(n, 1 << 22), dtype=torch.float32)
+        block.normal_(0.0, 0.05, generator=torch.Generator().manual_seed(seed))
+        self.flat = block.to(dtype).to(device).repeat(-(-n // block.numel()))[:n]
         self.at = 0
 
-    def next(self) -> torch.Tensor:
-        """The buffer that was used longest ago."""
-        self.at = (self.at + 1) % len(self.buffers)
-        return self.buffers[self.at]
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all buffers together."""
-        return sum(b.numel() * b.element_size() for b in self.buffers)
+    def next(self, *shape: int) -> Tensor:
+        """A contiguous view of this shape that was not used for a whole round; larger shapes are refused."""
+        n = math.prod(shape)
+        if n > self.flat.numel():
+            raise InputError(f"memory: a buffer of {n} elements does not fit the pool of {self.flat.numel()}")
+        if self.at + n > self.flat.numel():
+            self.at = 0
+        view = self.flat[self.at : self.at + n].view(*shape)
+        self.at += -(-n // 64) * 64
+        return view
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How quiet the machine is: spread of a fixed piece of arithmetic, and the share of a core we really got."""
+    """How quiet the machine was: spread of the canary over a run, and how often it was slow."""
 
-    spread_frac: float
-    busy_frac: float
-    worst_over_median: float
+    spread_frac: float  # inter-quartile range / median of the canary
+    slow_frac: float  # share of its times above 1.25 x its lower decile
+    load: float  # running processes, one-minute average; 0 where the system does not say
 
     @property
     def noisy(self) -> bool:
-        """Whether measurements taken now need the word *noisy* beside them."""
-        return self.spread_frac > NOISY_SPREAD_FRAC or self.busy_frac < 0.9
+        """Whether measurements taken then need the word *noisy* beside them."""
+        return self.spread_frac > NOISY_SPREAD_FRAC or self.slow_frac > 0.1
 
     @property
     def line(self) -> str:
         """What a person should know about it, in one line."""
-        state = "noisy machine: other work runs here" if self.noisy else "quiet machine"
+        state = "noisy machine: something else uses this core" if self.noisy else "quiet machine"
         return (
-            f"{state} (a fixed loop varies by {100 * self.spread_frac:.1f} % between quartiles, worst "
-            f"{self.worst_over_median:.2f}x the median; we got {100 * min(self.busy_frac, 1.0):.0f} % of a core)"
+            f"{state} (a fixed product varied by {100 * self.spread_frac:.0f} % between quartiles and was slow "
+            f"{100 * self.slow_frac:.0f} % of the time; load {self.load:.1f}); disturbed samples were set aside"
         )
 
 
-def probe_noise(*, n: int = 25, inner: int = 40_000) -> Noise:
-    """Time a fixed pure-Python loop ``n`` times: its spread is the machine's, not the operation's."""
-
-    def loop() -> int:
-        total = 0
-        for i in range(inner):
-            total += i & 7
-        return total
-
-    loop()
-    samples = []
-    cpu0, wall0 = time.process_time(), time.perf_counter()
-    for _ in range(n):
-        start = time.perf_counter()
-        loop()
-        samples.append(time.perf_counter() - start)
-    busy = (time.process_time() - cpu0) / (time.perf_counter() - wall0)
-    median_s, spread = spread_of(samples)
-    return Noise(spread, busy, max(samples) / median_s)
+def noise_of(canary: Canary) -> Noise:
+    """The machine's noise as the canary saw it."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if not canary.history:
+        return Noise(0.0, 0.0, load)
+    return Noise(spread_of(canary.history)[1], canary.slow_frac, load)
