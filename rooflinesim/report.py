@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rooflinesim.api.explain import Explanation
 from rooflinesim.api.predict import Point, Prediction
-from rooflinesim.api.schedule import ScheduleAnswer
+from rooflinesim.api.schedule import CheckedSchedule, ScheduleAnswer
 from rooflinesim.units import GIB
 
 MS = 1e3
@@ -240,3 +240,31 @@ def schedule_view(answer: ScheduleAnswer) -> RenderableType:
         )
     lines.extend(answer.notes)
     return Group(table, Text("\n".join(lines)))
+
+
+def checked_view(checked: CheckedSchedule) -> RenderableType:
+    """What the file makes the engine do, what is odd about it, and what it loses against ours."""
+    table = Table(
+        box=box.SIMPLE_HEAD, title=f"{checked.read.engine} runs this as", title_justify="left", title_style=""
+    )
+    for name in ("batch", "K", "regret", "over SD off"):
+        table.add_column(name, justify="right")
+    for part in checked.rated.ranges:
+        table.add_row(
+            f"{part.low}-{part.high}",
+            str(part.k),
+            f"{part.regret_max:.1%}",
+            "" if part.gain_over_off is None else f"{part.gain_over_off:+.1%}",
+            style="yellow" if part.off_is_better else "",
+        )
+    lines = Text()
+    for finding in checked.read.findings:
+        lines.append(
+            f"{finding.level}: {finding.message}\n",
+            style="red" if finding.level == "error" else "yellow",
+        )
+    lines.append(
+        f"it loses up to {checked.rated.regret_max:.1%} ({checked.rated.regret_mean:.1%} on average); ours is "
+        + ", ".join(f"{lo}-{hi}: {k}" for lo, hi, k in checked.ours.schedule.ranges)
+    )
+    return Group(table, lines)

@@ -157,7 +157,13 @@ def resolve_formats(
     if kv == "auto":
         kv = activations if profile.kv_default == "auto" else profile.kv_default
         assumed.append(f"KV cache {kv} (the engine's default)")
-    return target, Formats(weights=weights, experts=experts, activations=activations, kv=kv)
+    return target, Formats(
+        weights=weights,
+        experts=experts,
+        activations=activations,
+        kv=kv,
+        head=weights if profile.quantized_head else None,
+    )
 
 
 def draft_format(draft: DraftSpec, formats: Formats) -> str:
@@ -231,7 +237,11 @@ def resolve_calibration(
         return ideal_calibration(gpu.id)
     if scenario.calibration is not None:
         return load_yaml_spec(Path(scenario.calibration), Calibration)
-    found = registry.calibration(gpu.id, engine=profile.engine)
+    if profile.kernels:
+        named = registry.calibration(profile.kernels)
+        if named is not None:
+            return named
+    found = registry.calibration(gpu.id, engine=profile.kernels or profile.engine)
     if found is None:
         found = registry.calibration("rule")
         if found is None:

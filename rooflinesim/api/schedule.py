@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
+from rooflinesim.engines import EngineText, ReadSchedule, emit_schedule, read_schedule
 from rooflinesim.errors import InputError
 from rooflinesim.graphs import captured_requests, max_graph_batch
 from rooflinesim.schedule import (
@@ -172,4 +174,67 @@ def schedule_json(answer: ScheduleAnswer, engine_text: str) -> dict[str, Any]:
         "by_range": [r.__dict__ for r in solved.ranges],
         "notes": list(answer.notes),
         "engine_text": engine_text,
+    }
+
+
+#: Our method names where an engine's own differ; both MTP laws are one method to the engines.
+_ENGINE_METHOD = {"mtp_multi": "mtp"}
+
+
+def engine_text(answer: ScheduleAnswer, *, engine: str | None = None) -> EngineText:
+    """The schedule as ``engine`` (default: the scenario's) reads it, with launch line, settings and warnings."""
+    d = answer.resolved.deployment
+    return emit_schedule(
+        answer.schedule.ranges,
+        engine=engine or d.profile.engine,
+        method=_ENGINE_METHOD.get(d.method, d.method),
+        max_batch=answer.max_batch,
+        model=d.target.id,
+        draft_model=d.draft.id if d.draft is not None and "#" not in d.draft.id else None,
+        tensor_parallel=d.parallel.tp,
+        data_parallel=d.parallel.dp,
+    )
+
+
+@dataclass(frozen=True)
+class CheckedSchedule:
+    """A schedule read from a file, as its engine runs it, rated by our table and set beside ours."""
+
+    read: ReadSchedule
+    rated: SolvedSchedule
+    ours: ScheduleAnswer
+
+
+def check_schedule(
+    scenario: Scenario | Resolved,
+    file: Path,
+    *,
+    engine: str | None = None,
+    max_batch: int | None = None,
+    num_speculative_tokens: int | None = None,
+) -> CheckedSchedule:
+    """Read a schedule of any engine, expand it as the engine does, and rate it."""
+    resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
+    top = max_batch or default_max_batch(resolved)
+    read = read_schedule(file, engine=engine, max_batch=top, num_speculative_tokens=num_speculative_tokens)
+    given = Schedule.from_k_by_batch(list(read.expand(top)))
+    return CheckedSchedule(
+        read=read, rated=rate(resolved, given, max_batch=top), ours=schedule(resolved, max_batch=top)
+    )
+
+
+def rate_json(checked: CheckedSchedule) -> dict[str, Any]:
+    """Schema 1: the file's ranges as the engine runs them, findings, regret against ours."""
+    return {
+        "schema": 1,
+        "engine": checked.read.engine,
+        "ranges": [list(r) for r in checked.rated.schedule.ranges],
+        "findings": [
+            {"code": f.code, "level": f.level, "message": f.message} for f in checked.read.findings
+        ],
+        "regret_max": checked.rated.regret_max,
+        "regret_mean": checked.rated.regret_mean,
+        "gain_over_off": checked.rated.gain_over_off,
+        "ours": [list(r) for r in checked.ours.schedule.ranges],
+        "assumed": list(checked.ours.resolved.assumed),
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from rooflinesim.acceptance import AcceptanceCurve
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
+from rooflinesim.api.predict import Point
 from rooflinesim.api.resolve import Resolved
 from rooflinesim.goodput import request_tokens_per_s, tpot_s
 from rooflinesim.grid import FloatArray
@@ -75,7 +76,7 @@ def batch_evaluation(resolved: Resolved, *, context_tokens: int, batch_sizes: Se
 
 
 def policy_table(result: Evaluation, *, fixed_k: Sequence[int]) -> list[Row]:
-    """Speed-up and goodput by batch of SD off, each fixed K, and the best choice at every batch (off included)."""
+    """Speed-up and goodput by batch of SD off, each fixed K, and the best choice (off included)."""
     rows: list[Row] = []
     ks = [int(k) for k in result.grid.k.ravel()]
     for i, batch in enumerate(int(b) for b in result.grid.batch.ravel()):
@@ -190,7 +191,7 @@ def conditional_text(curve: AcceptanceCurve, *, k_max: int) -> str:
 def experts_table(resolved: Resolved, *, batch_size: int, k_max: int) -> list[Row]:
     """Distinct experts read per MoE layer and rank against tokens in the step; empty for dense models.
 
-    ``series`` is ``curve`` for unrelated tokens, ``this batch`` for the verify pass of each K at ``batch_size``
+    ``series`` is ``curve`` for unrelated tokens, ``this batch`` for the verify pass of each K at the batch
     (tokens of one sequence may share experts).
     """
     d = resolved.deployment
@@ -297,3 +298,29 @@ def facts(resolved: Resolved) -> dict[str, str]:
         "acceptance": resolved.acceptance.text,
         "efficiencies": f"{d.ceilings.calibration.id} ({d.ceilings.calibration.kind})",
     }
+
+
+def next_token_table(point: Point) -> list[Row]:
+    """What each further drafted token brings and costs, relative to the K before it (for K = 1: SD off).
+
+    It pays where ``gain_frac`` (of tokens per step) exceeds ``cost_frac`` (of the step).
+    """
+    rows: list[Row] = []
+    step_s, length, verify_s = point.off_step_s, 1.0, point.rows[0].verify_s
+    for row in point.rows:
+        if row.k == 0:
+            continue
+        gain, cost = row.acceptance_length - length, row.step_s - step_s
+        rows.append(
+            {
+                "k": row.k,
+                "gain_tokens": gain,
+                "cost_s": cost,
+                "verify_cost_s": row.verify_s - verify_s,
+                "gain_frac": gain / length,
+                "cost_frac": cost / step_s,
+                "pays": "pays" if gain / length > cost / step_s else "does not pay",
+            }
+        )
+        step_s, length, verify_s = row.step_s, row.acceptance_length, row.verify_s
+    return rows

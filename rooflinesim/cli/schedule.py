@@ -1,0 +1,174 @@
+"""``rooflinesim schedule``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from rooflinesim.api import Scenario, resolve
+from rooflinesim.api.schedule import (
+    CheckedSchedule,
+    check_schedule,
+    engine_text,
+    rate_json,
+    schedule_json,
+)
+from rooflinesim.api.schedule import schedule as schedule_verb
+from rooflinesim.cli.options import with_scenario
+from rooflinesim.cli.out import show, show_json
+from rooflinesim.errors import InputError
+from rooflinesim.output import write_text
+
+PANEL = "Schedule"
+
+
+@with_scenario
+def schedule(
+    scenario: Scenario,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            "--emit",
+            help="Write for vllm, sglang or trtllm. Default: the engine.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            help="Read a schedule of any engine and rate it.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    max_batch: Annotated[
+        int | None,
+        typer.Option(
+            "--max-batch",
+            help="Largest batch. Default: what the engine admits and the memory holds.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    max_k: Annotated[
+        int | None,
+        typer.Option(
+            "--max-k",
+            help="K the server was started with (num_speculative_tokens), for --check.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    regret: Annotated[
+        float,
+        typer.Option("--regret", help="Largest loss allowed anywhere, as a fraction.", rich_help_panel=PANEL),
+    ] = 0.01,
+    distinct: Annotated[
+        int | None,
+        typer.Option(
+            "--distinct",
+            help="At most so many different K >= 1 (each costs graph captures).",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    hysteresis: Annotated[
+        int,
+        typer.Option(
+            "--hysteresis",
+            help="No range shorter than this many batches, unless it pays.",
+            rich_help_panel=PANEL,
+        ),
+    ] = 1,
+    mix: Annotated[
+        str | None,
+        typer.Option(
+            "--mix",
+            help="Shares of the contexts in --ctx, as 0.7,0.3. Default: equal.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", help="Write the engine's text to this file.", rich_help_panel=PANEL, show_default=False
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing file.", rich_help_panel=PANEL)
+    ] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """K by batch size: solve it, write it as the engine reads it, or check one that exists."""
+    if check is not None:
+        _check(scenario, check, emit, max_batch, max_k, json_out)
+        return
+    if emit is not None and "engine" not in scenario.model_fields_set:
+        scenario = scenario.model_copy(update={"engine": emit})  # solve for the engine that will run it
+    answer = schedule_verb(
+        resolve(scenario),
+        max_batch=max_batch,
+        max_regret_frac=regret,
+        max_distinct=distinct,
+        min_range_batches=hysteresis,
+        context_weights=_shares(mix, scenario),
+    )
+    text = engine_text(answer, engine=emit)
+    if out is not None:
+        write_text(out, text.text, force=force)
+        typer.echo(f"wrote {out}", err=True)
+    if json_out:
+        data = schedule_json(answer, text.text)
+        data |= {"launch": text.launch, "settings": list(text.settings), "warnings": list(text.warnings)}
+        show_json(data)
+        return
+    from rooflinesim.report import notes, schedule_view
+
+    show(schedule_view(answer))
+    show(Text(f"{text.engine}: {text.file_name}", style="bold"))
+    typer.echo(text.text.rstrip())
+    typer.echo(f"launch: {text.launch}")
+    for setting in text.settings:
+        show(Text(f"needs {setting}", style="dim"))
+    for warning in text.warnings:
+        show(Text(f"warning: {warning}", style="yellow"))
+    show(notes(answer.resolved.assumed, answer.resolved.warnings))
+
+
+def _shares(mix: str | None, scenario: Scenario) -> list[float] | None:
+    if mix is None:
+        return None
+    try:
+        shares = [float(part) for part in mix.split(",")]
+    except ValueError:
+        raise InputError(f"--mix: {mix!r} is not a list of numbers with commas between them") from None
+    if len(shares) != len(scenario.context_tokens) or min(shares) < 0 or sum(shares) <= 0:
+        raise InputError(
+            f"--mix: {mix!r} needs one share >= 0 for each of the {len(scenario.context_tokens)} contexts"
+        )
+    return shares
+
+
+def _check(
+    scenario: Scenario,
+    file: str,
+    engine: str | None,
+    max_batch: int | None,
+    max_k: int | None,
+    json_out: bool,
+) -> None:
+    checked: CheckedSchedule = check_schedule(
+        scenario, Path(file), engine=engine, max_batch=max_batch, num_speculative_tokens=max_k
+    )
+    if json_out:
+        show_json(rate_json(checked))
+        return
+    from rooflinesim.report import checked_view
+
+    show(checked_view(checked))
