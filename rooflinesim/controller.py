@@ -11,11 +11,10 @@ Invariants (tested):
 2. Before any observation K is the table's own best (ties within ``tie_frac`` to the smaller K).
 3. Conditional acceptance stays in [0, 1]; step-time corrections stay within a factor ``MAX_CORRECTION``.
 4. What is not observed fades back to the table with ``half_life_steps``: at K = 0 acceptance cannot be seen,
-so a
-   controller that gave up drafting tries again, and a K whose step once was slow gets another chance.
+   so a controller that gave up drafting tries again, and a K whose step once was slow gets another chance.
    There is no exploration beyond that: a K never tried is judged by the table and the errors of those tried.
 5. The answer depends on the calls alone: no clock, no randomness.
-6. One call of ``next_k`` and one of ``observe`` cost O(K) arithmetic; nothing grows with time.
+6. ``next_k`` costs O(K) arithmetic, ``observe`` O(K · requests); nothing grows with time.
 """
 
 from __future__ import annotations
