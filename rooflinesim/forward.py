@@ -187,6 +187,11 @@ def _attention(
         scope=spec.scope,
         window_tokens=spec.window_tokens,
     )
+    if shape.prefill and spec.scope != "full" and spec.window_tokens is not None:
+        # a prompt's query sees at most the window: cached + q/2, the mean span, is capped at it
+        kv_tokens = np.minimum(shape.context_tokens, spec.window_tokens - 0.5 * shape.query_tokens)
+    if spec.compress_ratio > 1:
+        kv_tokens = kv_tokens / spec.compress_ratio
     if kv_budget_tokens is not None:
         kv_tokens = np.minimum(kv_tokens, kv_budget_tokens)
     if spec.mla is not None:
@@ -297,6 +302,8 @@ def _mla(
             )
         )
         kv_tokens = np.minimum(kv_tokens, float(idx.top_k))
+    if spec.compress_ratio > 1 and spec.window_tokens is not None:
+        kv_tokens = kv_tokens + np.minimum(shape.context_tokens, float(spec.window_tokens))
     if shape.prefill:  # keys and values are expanded from the latent; ordinary attention over them
         product("kv_b", dims.kv_lora_rank, heads * (dims.qk_nope_head_dim + dims.v_head_dim))
         ops.append(

@@ -122,6 +122,8 @@ def kv_bytes_of(
             continue
         window = attention.window_tokens if attention.scope != "full" else None
         held = context_tokens if window is None else min(context_tokens, window)
+        if attention.compress_ratio > 1:
+            held = held / attention.compress_ratio + min(context_tokens, attention.window_tokens or 0)
         share = 1.0 if attention.mla is not None else 1.0 / min(parallel.tp, attention.n_kv_heads)
         total += layer.count * kv_elems_of(attention) * held * share
     return total * KV_BYTES[kv_format] / parallel.pp

@@ -79,7 +79,8 @@ def replica_batch(batch: FloatArray, parallel: Parallel) -> FloatArray:
     return np.ceil(batch / (parallel.dp * parallel.pp))
 
 
-def _fusion(profile: EngineProfile) -> Fusion:
+def engine_fusion(profile: EngineProfile) -> Fusion:
+    """Which small kernels this engine merges."""
     return Fusion(norm_quant=profile.fused_norm_quant, allreduce_norm=profile.fused_allreduce_norm)
 
 
@@ -112,7 +113,7 @@ def target_pass(
         parallel=d.parallel,
         formats=d.formats,
         routing=d.routing,
-        fusion=_fusion(d.profile),
+        fusion=engine_fusion(d.profile),
     )
     launch = 0.0 if d.ideal else d.profile.host.eager_launch_s
     return time_pass(ops, d.ceilings, in_graph=in_graph, eager_launch_s=launch), in_graph
@@ -148,7 +149,7 @@ def _draft_pass(
         parallel=parallel,
         formats=formats,
         routing=d.routing,
-        fusion=_fusion(d.profile),
+        fusion=engine_fusion(d.profile),
         kv_budget_tokens=d.draft_kv_budget_tokens,
     )
     argmax = logits_passes(
@@ -188,19 +189,20 @@ def _draft(
     passes: list[tuple[str, FloatArray, PassTime]] = []
     one = np.ones((1, 1, 1))
     # the drafter replays its own captured graphs up to the same limit as the target
+    replays = d.graphs and bool(d.profile.graph.grid)
     if law.first_pass_tokens != "none":
         extra = 1.0 if law.first_pass_tokens == "verify" else 2.0
-        first = _draft_pass(d, n=n, tokens=k + extra, context=grid.context, first=True, in_graph=True)
+        first = _draft_pass(d, n=n, tokens=k + extra, context=grid.context, first=True, in_graph=replays)
         modules = float(d.draft.n_modules) if d.draft is not None and d.method == "mtp_multi" else 1.0
         passes.append(("draft_first", on_first * modules, first))
     if law.later_passes != "none":
-        later = _draft_pass(d, n=n, tokens=one, context=grid.context, first=False, in_graph=True)
+        later = _draft_pass(d, n=n, tokens=one, context=grid.context, first=False, in_graph=replays)
         less = 1.0 if law.later_passes == "k_minus_1" else 0.0
         passes.append(("draft_later", on_later * np.maximum(k_run - less, 0.0), later))
     if law.block_tokens != "none":
         width = k_run + (1.0 if law.block_tokens == "k_plus_1" else 0.0)
         block = _draft_pass(
-            d, n=n, tokens=np.maximum(width, 1.0), context=grid.context, first=True, in_graph=True
+            d, n=n, tokens=np.maximum(width, 1.0), context=grid.context, first=True, in_graph=replays
         )
         passes.append(("draft_block", on_later, block))
     host = on * law.host_s if not d.ideal else on * 0.0
@@ -254,7 +256,8 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
     sample = _sampling(d, n * (grid.k + 1.0), speculative=True)
     _add(families, sample.families)
     draft_s: FloatArray = np.zeros((1, 1, 1))
-    host_s: FloatArray = scale * (host.sd_round_s + host.per_request_s * n) + 0.0 * grid.k
+    per_request_s = host.per_request_s if host.sd_per_request_s is None else host.sd_per_request_s
+    host_s: FloatArray = scale * (host.sd_round_s + per_request_s * n) + 0.0 * grid.k
     draft_passes: list[tuple[str, FloatArray, PassTime]] = []
     if d.speculative and d.method in HOST_DRAFTERS:
         host_s = host_s + scale * np.where(grid.k > 0, _law(d).host_s, 0.0)
@@ -263,7 +266,7 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
         host_s = host_s + host_extra
         for label, times, one_pass in passes:
             each = one_pass.total_s
-            if label == "draft_later" and not d.ideal:
+            if host.draft_pass_s > 0.0 and not d.ideal:
                 each = np.maximum(each, host.draft_pass_s)
                 _add(families, {"host": (each - one_pass.total_s) * times})
             draft_s = draft_s + times * each

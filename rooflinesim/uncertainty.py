@@ -20,6 +20,20 @@ from rooflinesim.step import StepTime
 Z80 = 1.2816
 
 
+def family_log_sd(families: dict[str, FloatArray], log_sd: dict[str, float]) -> FloatArray:
+    """σ of log Σ_f t_f when each family's time t_f is off by its own factor: √Σ_f (t_f/Σt · σ_f)².
+
+    >>> two = {"gemm": np.array(3.0), "attention": np.array(1.0)}
+    >>> float(family_log_sd(two, {"gemm": 0.1, "attention": 0.4}).round(4))
+    0.125
+    """
+    total = sum(families.values(), np.zeros(()))
+    variance: FloatArray = np.zeros(())
+    for family, seconds in families.items():
+        variance = variance + np.square(seconds / total * log_sd.get(family, 0.0))
+    return np.sqrt(variance)
+
+
 def step_log_sd(step: StepTime) -> FloatArray:
     """σ of log step_s on the grid: √Σ_f (share_f·σ_f)²."""
     variance: FloatArray = np.zeros(())

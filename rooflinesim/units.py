@@ -24,6 +24,7 @@ MILLI: Final = 1e-3
 #: fp8-block: one fp32 scale per 128x128 block (DeepSeek). int4: one fp16 scale and one fp16-packed zero per
 #: group of 128 (AWQ/GPTQ: 4 + 16/128 + 4/128 bits). mxfp4: 4 bit + one 8-bit scale per 32 = 4.25 bit.
 #: nvfp4: 4 bit + one fp8 scale per 16 = 4.5 bit (the fp32 per-tensor scale is negligible).
+#: q4-k, q6-k: mean bits of the GGUF mixes Q4_K_M (4.85) and Q6_K (6.56) as llama.cpp prints them.
 WEIGHT_BYTES: Final[dict[str, float]] = {
     "fp32": 4.0,
     "bf16": 2.0,
@@ -34,6 +35,8 @@ WEIGHT_BYTES: Final[dict[str, float]] = {
     "int4": (4.0 + 16.0 / 128 + 4.0 / 128) / 8.0,
     "mxfp4": 4.25 / 8.0,
     "nvfp4": 4.5 / 8.0,
+    "q4-k": 4.85 / 8.0,
+    "q6-k": 6.56 / 8.0,
 }
 
 #: Bytes per cached key or value element.
@@ -59,6 +62,8 @@ COMPUTE_FORMAT: Final[dict[str, str]] = {
     "int4": "bf16",
     "mxfp4": "bf16",
     "nvfp4": "fp4",
+    "q4-k": "int8",
+    "q6-k": "int8",
 }
 
 _SCALE: Final[dict[str, tuple[str, float]]] = {

@@ -59,8 +59,9 @@ class HostCost(Frozen):
 
     off_step_s: float  # plain decode step: scheduling and sampling not hidden
     sd_round_s: float  # one speculative round instead
+    sd_per_request_s: float | None = None  # of a speculative round (rejection, page tables); None: per_request_s
     per_request_s: float = 0.0  # grows with the batch (detokenise, stop checks) as far as it is not hidden
-    draft_pass_s: float = 0.0  # least host time of one autoregressive draft pass that is not in a graph
+    draft_pass_s: float = 0.0  # least host time of one draft pass that is not in a full graph
     eager_launch_s: float = 10e-6  # host time per kernel outside a captured graph
     rel_sd: float = 0.3  # spread over versions, machines and settings
 
@@ -87,6 +88,9 @@ class EngineProfile(Frozen):
     sampler: Sampler = Field(default_factory=Sampler)
     max_num_seqs: dict[str, int]  # "default" (no SD), "sd"; and "small" below 70 GiB
     max_num_batched_tokens: int = 8192
+    prefill_policy: Literal["mixed", "first"] = "mixed"  # prompts join the running batch, or go before it
+    kv_admission: Literal["reserved", "optimistic"] = "optimistic"  # cache of the whole answer set aside, or of the prompt
+    piecewise_graph_tokens: int = 0  # passes with prompts replay partial graphs up to this many tokens
     memory_utilization: float = 0.9
     workspace_bytes: float = 2.0 * 1024**3  # activations, graphs' private pools at default sizes
     graph_bytes: float = 10e6  # private memory per captured graph
@@ -94,6 +98,8 @@ class EngineProfile(Frozen):
     fused_norm_quant: bool = True  # norm and activation kernels write the quantised input of the next product
     fused_allreduce_norm: bool = False
     kv_default: str = "auto"  # auto: the activation dtype
+    quantized_head: bool = False  # the output head takes the weight format too (GGUF files)
+    kernels: str = ""  # calibration, or engine, whose kernels these are; empty: this engine's own
     sources: tuple[str, ...] = ()
     notes: str = ""
 

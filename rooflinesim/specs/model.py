@@ -38,6 +38,7 @@ class Attention(Frozen):
     in_features: int | None = None  # input width when it is not hidden_size (EAGLE-3 first layer reads 2h)
     mla: Mla | None = None
     indexer: Indexer | None = None
+    compress_ratio: int = 1  # tokens pooled into one cached row; the last ``window_tokens`` stay raw as well
     q_bias: bool = False
     kv_bias: bool = False
     o_bias: bool = False

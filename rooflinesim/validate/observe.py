@@ -1,0 +1,176 @@
+"""What the model says about a measured row: the same quantity, at the same point, with its spread and its floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rooflinesim.api.resolve import Resolved
+from rooflinesim.efficiency import Ceilings, ideal_calibration
+from rooflinesim.errors import InputError
+from rooflinesim.grid import FloatArray, Grid
+from rooflinesim.measurements import Measurement
+from rooflinesim.step import StepTime, step_time
+from rooflinesim.uncertainty import family_log_sd, speedup_log_sd, step_log_sd
+
+#: Context when a row gives none: short chat prompts with their answer half generated.
+DEFAULT_CONTEXT_TOKENS = 512.0
+#: Metrics that need the acceptance length.
+PER_TOKEN = frozenset(
+    {"tpot_s", "output_tokens_per_s", "request_tokens_per_s", "speedup", "acceptance_length"}
+)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A row, what the model predicts for it, the relative spread of that, and the bare roofline's value.
+
+    ``floor_s``: seconds no kernel can beat (times only; ``nan`` otherwise).
+    """
+
+    row: Measurement
+    value: float
+    log_sd: float
+    acceptance_length: float
+    r: float
+    floor_s: float = float("nan")
+
+
+def given_lengths(rows: Iterable[Measurement]) -> dict[tuple[str, int], list[Measurement]]:
+    """Measured acceptance lengths by (group, K)."""
+    table: dict[tuple[str, int], list[Measurement]] = {}
+    for row in rows:
+        if row.metric == "acceptance_length":
+            table.setdefault((row.group, row.k), []).append(row)
+    return table
+
+
+def length_at(
+    row: Measurement, given: Mapping[tuple[str, int], Sequence[Measurement]], resolved: Resolved
+) -> float:
+    """The acceptance length to use at a row: measured at the same point, else the mean measured at the same K, else
+    the scenario's curve (its depth is the number of draft steps for a tree)."""
+    if row.k == 0:
+        return 1.0
+    rows = given.get((row.group, row.k), [])
+    for same in (
+        [g for g in rows if g.batch_size == row.batch_size and g.context_tokens == row.context_tokens],
+        [g for g in rows if g.batch_size == row.batch_size],
+        [g for g in rows if g.context_tokens == row.context_tokens],
+        rows,
+    ):
+        near = [
+            g for g in same if g.draft_steps == row.draft_steps and g.draft_topk == row.draft_topk
+        ] or same
+        if near:
+            return float(np.mean([g.value for g in near]))
+    curve = resolved.acceptance.curve
+    context = row.context_tokens if curve.depends_on_context else None
+    depth = row.draft_steps or row.k
+    return float(np.asarray(curve.acceptance_length(depth, context_tokens=context)))
+
+
+def _static_step(resolved: Resolved, rows: Sequence[Measurement], k: float) -> tuple[StepTime, Grid]:
+    """One step of a server configured with this K alone (nothing else is captured or drafted)."""
+    grid = Grid.of(
+        batch=sorted({row.batch_size for row in rows}),
+        k=[k],
+        context=sorted({context_of(row) for row in rows}),
+    )
+    return step_time(resolved.deployment, grid), grid
+
+
+def context_of(row: Measurement) -> float:
+    """Context of a row; the documented default when it gives none."""
+    return row.context_tokens if row.context_tokens else DEFAULT_CONTEXT_TOKENS
+
+
+def _ideal(resolved: Resolved) -> Resolved:
+    d = resolved.deployment
+    ceilings = Ceilings(gpu=d.ceilings.gpu, calibration=ideal_calibration(d.ceilings.gpu.id))
+    return replace(resolved, deployment=replace(d, ceilings=ceilings, ideal=True))
+
+
+def _k_of(row: Measurement) -> float:
+    return row.query_tokens - 1.0 if row.query_tokens is not None else float(row.k)
+
+
+def predict_rows(
+    resolved: Resolved, rows: Sequence[Measurement], given: Mapping[tuple[str, int], Sequence[Measurement]]
+) -> list[Predicted]:
+    """Predictions of rows that share one scenario, in their order."""
+    floor = _ideal(resolved)
+    by_k: dict[tuple[float, int | None], list[Measurement]] = {}
+    for row in rows:
+        by_k.setdefault((_k_of(row), row.draft_steps), []).append(row)
+    out: dict[int, Predicted] = {}
+    for (k, steps), some in by_k.items():
+        step, grid = _static_step(resolved, some, k)
+        if steps is not None and steps != k:
+            step = _tree(step, _static_step(resolved, some, float(steps))[0])
+        ideal, _ = _static_step(floor, some, k)
+        for row in some:
+            at = _index(row, grid)
+            length = length_at(row, given, resolved)
+            value, sd = _value(row, step, at, length)
+            low = _value(row, ideal, at, length)[0] if row.metric.endswith("_s") else float("nan")
+            ratio = _at(step.step_s, step, at) / _at(step.off_step_s, step, at)
+            out[id(row)] = Predicted(row, value, sd, length, 1.0 if row.k == 0 else ratio, low)
+    return [out[id(row)] for row in rows]
+
+
+def _index(row: Measurement, grid: Grid) -> tuple[int, int, int]:
+    batch, context = grid.batch.ravel(), grid.context.ravel()
+    return (
+        int(np.flatnonzero(batch == row.batch_size)[0]),
+        0,
+        int(np.flatnonzero(context == context_of(row))[0]),
+    )
+
+
+def _tree(wide: StepTime, deep: StepTime) -> StepTime:
+    """A tree step: ``wide`` verifies its nodes; ``deep`` has as many drafter passes as the tree is deep.
+
+    Passes carry the tree's branches as extra rows; at small batch the weights they read dominate, so that is left out.
+    """
+    families = {**wide.families, "draft_depth": deep.draft_s - wide.draft_s}
+    step = wide.step_s - wide.draft_s + deep.draft_s
+    return replace(wide, draft_s=deep.draft_s, step_s=step, families=families)
+
+
+def _at(array: FloatArray, step: StepTime, at: tuple[int, int, int]) -> float:
+    shape = np.broadcast_shapes(step.step_s.shape, array.shape)
+    return float(np.broadcast_to(array, shape)[at])
+
+
+def _value(row: Measurement, step: StepTime, at: tuple[int, int, int], length: float) -> tuple[float, float]:
+    """(predicted value in the row's unit, relative spread)."""
+    on, off = _at(step.step_s, step, at), _at(step.off_step_s, step, at)
+    if row.metric == "verify_s":
+        sd = family_log_sd(step.verify_pass.families, step.log_sd)
+        return _at(step.verify_s, step, at), _at(sd, step, at)
+    if row.metric == "draft_s":
+        families: dict[str, FloatArray] = {}
+        for _, times, draft in step.draft_passes:
+            for name, seconds in draft.families.items():
+                families[name] = families.get(name, np.zeros(())) + times * seconds
+        sd = family_log_sd(families, step.log_sd) if families else np.zeros(())
+        return _at(step.draft_s, step, at), _at(sd, step, at)
+    if row.metric == "verify_ratio":
+        plain = off - _at(step.off_pass.total_s, step, at)
+        return (_at(step.verify_s, step, at) + plain) / off, _at(speedup_log_sd(step), step, at)
+    seconds = off if row.k == 0 or row.metric == "off_step_s" else on
+    sd = _at(step_log_sd(step), step, at)
+    if row.metric in {"step_s", "off_step_s"}:
+        return seconds, sd
+    if row.metric == "tpot_s":
+        return seconds / length, sd
+    if row.metric == "output_tokens_per_s":
+        return row.batch_size * length / seconds, sd
+    if row.metric == "request_tokens_per_s":
+        return length / seconds, sd
+    if row.metric == "speedup":
+        return length * off / seconds, _at(speedup_log_sd(step), step, at)
+    raise InputError(f"line {row.line}: metric {row.metric!r} is an input, not something to predict")
