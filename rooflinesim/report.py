@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rooflinesim.api.explain import Explanation
-from rooflinesim.api.predict import Point, Prediction
-from rooflinesim.api.schedule import CheckedSchedule, ScheduleAnswer
 from rooflinesim.units import GIB
+
+if TYPE_CHECKING:  # only the types: a report must not import what its command does not use
+    from rooflinesim.api.explain import Explanation
+    from rooflinesim.api.predict import Point, Prediction
+    from rooflinesim.api.schedule import CheckedSchedule, ScheduleAnswer
 
 MS = 1e3
 US = 1e6
