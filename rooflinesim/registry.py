@@ -45,6 +45,7 @@ __all__ = [
     "gpu",
     "gpus",
     "load_yaml_spec",
+    "methods",
     "model",
     "models",
     "node",
@@ -272,6 +273,11 @@ def drafts(*, target: str | None = None) -> list[str]:
         return sorted(names[0] for names in table.values())
     methods = heads_table().get(model(target).id, {})
     return [table[stem][0] for stems in methods.values() for stem in stems]
+
+
+def methods() -> list[str]:
+    """Methods that may be named in place of a head."""
+    return list(_METHODS)
 
 
 def draft(name_or_path: str, *, target: ModelSpec | str | None = None) -> DraftSpec:
