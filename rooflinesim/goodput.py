@@ -70,7 +70,7 @@ def speedup(*, acceptance_length: ArrayLike, step_s: ArrayLike, off_step_s: Arra
 def break_even_c1(*, r: ArrayLike, k: ArrayLike, decay: ArrayLike = 1.0) -> FloatArray:
     """(even) The first-position acceptance at which AL(K) = R: above it speculation pays.
 
-    Solves AL(c_1, decay, K) = r by bisection, vectorised. r ratio, k integers, decay ratio: shapes broadcast.
+    Solves AL(c_1, decay, K) = r, vectorised. r ratio, k integers, decay ratio: shapes broadcast.
     Returns fractions: 0 where r <= 1 (pays at any acceptance), nan where no acceptance is enough (r > AL(c_1
     = 1)).
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rooflinesim.acceptance.curve import AcceptanceCurve, check_fraction
 from rooflinesim.acceptance.formulas import (
@@ -40,7 +40,7 @@ class Conversion:
 def c1_for_acceptance_length(
     *, acceptance_length: ArrayLike, k: ArrayLike, decay: ArrayLike = 1.0
 ) -> FloatArray:
-    """The c_1 at which AL(K) of the geometric curve equals a wanted value (bisection, vectorised).
+    """The c_1 at which AL(K) of the geometric curve equals a wanted value (vectorised).
 
     Solves 1 + Σ_{i<=K} Π_{j<=i} clip(c_1 · decay^(j-1)) = AL. acceptance_length tokens, k integers, decay
     ratio: shapes broadcast. Returns fractions; 0 where AL <= 1, nan where even c_1 = 1 does not reach AL.
@@ -49,23 +49,55 @@ def c1_for_acceptance_length(
     [0.0, 0.5, 1.0, nan]
     """
     wanted, depth, ratio = np.broadcast_arrays(
-        np.asarray(acceptance_length, dtype=np.float64), np.asarray(k), np.asarray(decay, dtype=np.float64)
+        np.asarray(acceptance_length, dtype=np.float64),
+        np.asarray(k).astype(np.intp),
+        np.asarray(decay, dtype=np.float64),
     )
-    index = depth.astype(np.intp)[..., None]
-    k_max = int(index.max()) if index.size else 0
+    top, _ = _length_and_slope(np.ones(wanted.shape), depth, ratio)
+    solve = _bisect if np.any(ratio > 1.0) else _newton
+    c1 = solve(wanted, depth, ratio)
+    return np.where(wanted <= 1.0, 0.0, np.where(top >= wanted * (1.0 - 1e-12), c1, np.nan))
 
-    def length(c1: FloatArray) -> FloatArray:
-        table = acceptance_length_table(geometric_conditional(c1=c1, decay=ratio, k_max=k_max))
-        out: FloatArray = np.take_along_axis(table, index, axis=-1)[..., 0]
-        return out
 
+def _length_and_slope(
+    c1: FloatArray, depth: NDArray[np.intp], ratio: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """AL(depth) of the geometric curve and its derivative by c_1 (the derivative ignores the clip at 1)."""
+    rate, survive, survive_slope = c1, np.ones(c1.shape), np.zeros(c1.shape)
+    growth = np.ones(c1.shape)
+    length, slope = np.ones(c1.shape), np.zeros(c1.shape)
+    for i in range(1, int(depth.max()) + 1 if depth.size else 1):
+        rate = np.minimum(c1 * growth, 1.0)
+        survive_slope = survive_slope * rate + survive * growth
+        survive = survive * rate
+        growth = growth * ratio
+        reached = depth >= i
+        length = length + np.where(reached, survive, 0.0)
+        slope = slope + np.where(reached, survive_slope, 0.0)
+    return length, slope
+
+
+def _newton(wanted: FloatArray, depth: NDArray[np.intp], ratio: FloatArray) -> FloatArray:
+    """For decay <= 1: AL is convex in c_1 (no clip), and 1 + c_1 <= AL, so Newton falls to the root from AL
+    - 1."""
+    c1 = np.clip(wanted - 1.0, 0.0, 1.0)
+    for _ in range(200):
+        length, slope = _length_and_slope(c1, depth, ratio)
+        move = np.divide(length - wanted, slope, out=np.zeros_like(slope), where=slope > 0)
+        before, c1 = c1, np.clip(c1 - move, 0.0, 1.0)  # what cannot be reached stays at 1
+        if np.all(np.abs(c1 - before) <= 1e-15 + 1e-13 * c1):
+            break
+    return c1
+
+
+def _bisect(wanted: FloatArray, depth: NDArray[np.intp], ratio: FloatArray) -> FloatArray:
+    """For any decay: the clip at 1 puts kinks into AL, and halving the interval does not mind them."""
     low, high = np.zeros(wanted.shape), np.ones(wanted.shape)
-    reachable = length(high) >= wanted * (1.0 - 1e-12)
     for _ in range(54):
         mid = 0.5 * (low + high)
-        below = length(mid) < wanted
+        below = _length_and_slope(mid, depth, ratio)[0] < wanted
         low, high = np.where(below, mid, low), np.where(below, high, mid)
-    return np.where(wanted <= 1.0, 0.0, np.where(reachable, high, np.nan))
+    return high
 
 
 def from_acceptance_length(*, k: int, acceptance_length: float, decay: float = 1.0) -> Conversion:

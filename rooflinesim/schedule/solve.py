@@ -149,7 +149,7 @@ def _fewest_ranges(masks: np.ndarray, regret: FloatArray, bound: float) -> IntAr
         allowed = np.where(masks[start : start + _CHUNK], 0.0, np.inf)
         cost = allowed + per_row[0] + range_cost
         for row in per_row[1:]:
-            cost = np.minimum(cost, cost.min(axis=1, keepdims=True) + range_cost) + row
+            cost = np.minimum(cost, cost.min(axis=1, keepdims=True) + range_cost) + row + allowed
         totals[start : start + _CHUNK] = cost.min(axis=1)
     # again for the best set alone, now with the way back
     allowed = np.where(masks[int(np.argmin(totals))], 0.0, np.inf)
@@ -160,7 +160,7 @@ def _fewest_ranges(masks: np.ndarray, regret: FloatArray, bound: float) -> IntAr
         source = int(np.argmin(cost))
         switch = cost[source] + range_cost
         came[i] = np.where(cost <= switch, np.arange(n_k), source)
-        cost = np.minimum(cost, switch) + row
+        cost = np.minimum(cost, switch) + row + allowed
     path = np.empty(regret.shape[0], dtype=np.int64)
     path[-1] = int(np.argmin(cost))
     for i in range(regret.shape[0] - 1, 0, -1):

@@ -92,6 +92,14 @@ def test_few_distinct_k_cost_regret_and_it_is_said():
         solve_schedule(batch_size=n, k=ks[1:], goodput=table[:, 1:], max_distinct=0)
 
 
+def test_the_limit_on_distinct_k_holds_after_a_switch():
+    # each batch prefers its own K; only one of them may be drafted
+    table = [[1.0, 1.0, 2.0, 1.0], [1.5, 2.0, 1.0, 1.0]]
+    solved = solve_schedule(batch_size=[1, 2], k=[0, 1, 2, 3], goodput=table, max_distinct=1)
+    assert solved.schedule.ranges == ((1, 1, 2), (2, 2, 0))
+    assert solved.regret_max == 0.25
+
+
 def test_hysteresis_joins_short_ranges_unless_they_pay():
     # one batch in the middle (a graph-size step) prefers K = 1 by 2 %; another by 30 %
     n = np.arange(1, 41)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rooflinesim.acceptance import (
+    AcceptanceCurve,
     c1_for_acceptance_length,
     from_acceptance_length,
     from_marginal,
@@ -20,16 +21,19 @@ def test_al_at_k_solves_the_series():
     assert 1 + c + c**2 + c**3 == pytest.approx(2.41, abs=1e-9)
 
 
-def test_inverse_is_vectorised_and_exact():
-    c1 = np.array([0.1, 0.5, 0.8])[:, None]
-    k = np.array([1, 3, 8])
-    decay = np.array([0.9, 1.0, 1.05])[:, None, None]
-    from rooflinesim.acceptance.formulas import acceptance_length_table, geometric_conditional
-
-    table = acceptance_length_table(geometric_conditional(c1=c1[:, 0], decay=decay[:, :, 0], k_max=8))
-    lengths = table[:, :, k]
-    back = c1_for_acceptance_length(acceptance_length=lengths, k=k, decay=decay)
-    np.testing.assert_allclose(back, np.broadcast_to(c1, lengths.shape), atol=1e-9)
+@pytest.mark.parametrize("decay", [0.6, 0.95, 1.0, 1.05])
+def test_inverse_is_vectorised_and_exact(decay):
+    c1 = np.array([1e-6, 0.1, 0.5, 0.8, 0.95])[:, None]
+    k = np.array([1, 3, 8, 40])
+    tables = [AcceptanceCurve.geometric(c1=c, decay=decay).acceptance_length(k) for c in c1[:, 0]]
+    back = c1_for_acceptance_length(acceptance_length=tables, k=k, decay=decay)
+    np.testing.assert_allclose(back, np.broadcast_to(c1, back.shape), atol=1e-8)
+    # points out of reach among them change nothing
+    mixed = c1_for_acceptance_length(
+        acceptance_length=np.stack([np.array(tables[2]), k + 1.5]), k=k, decay=decay
+    )
+    np.testing.assert_allclose(mixed[0], 0.5, atol=1e-8)
+    assert np.all(np.isnan(mixed[1]))
 
 
 def test_extremes_of_the_inverse():
