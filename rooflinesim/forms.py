@@ -91,22 +91,18 @@ def gemm_form(
     t = t_fixed + t_k·√(k/1024) + ‖ T_c, T_m ‖_p
 
     T_c = 2·n·k/(P·η_c) · [(1 − s)·(m + φ·(m_pad − m)) + s·m_wave]. m_pad rounds m up to its tile; m_wave are
-    the rows
-    that whole waves of tiles over the SMs would hold, ⌈⌈m/t_m⌉·⌈n/t_n⌉/SMs⌉·SMs·t_m/⌈n/t_n⌉: s = 1 is a
-    library
-    that cannot split the inner dimension, s = 0 one that balances perfectly. T_m = (Q_w/u^β + Q_a)/(B·η_m):
-    streaming
-    the weights slows when the ⌈n/t⌉ column tiles fill their last wave only to the share u. √k is what a best
-    split of the inner dimension costs: the serial walk a·k/splits plus the reduction b·splits, at its
-    minimum.
+    the rows that whole waves of tiles over the SMs would hold, ⌈⌈m/t_m⌉·⌈n/t_n⌉/SMs⌉·SMs·t_m/⌈n/t_n⌉: s = 1
+    is a library that cannot split the inner dimension, s = 0 one that balances perfectly.
+    T_m = (Q_w/u^β + Q_a)/(B·η_m): streaming the weights slows when the ⌈n/t⌉ column tiles fill their last
+    wave only to the share u. √k is what the best split of the inner dimension costs: the serial walk
+    a·k/splits plus the reduction b·splits, at its minimum.
 
     Rows that no engine captures (odd m) take the tile of the next size and no further penalty.
     Valid for m 1..16384, n and k 256..65536. Never falls as m, n or k grows on the tiles' multiples.
 
     >>> t, c, q = gemm_form(rows=np.array(64.0), out_features=8192, in_features=8192,
-    ...     weight_bytes=134217728.0, activation_bytes=0.0, peak_flops_per_s=1e15, mem_bytes_per_s=1e12, sm_count=132, t_fixed_s=3e-6,
-    ...     k_latency_s=0.0, mem_eff=0.5, compute_eff=1.0, ridge_p=40.0, pad_frac=0.0, wave_frac=0.0,
-    ...     occupancy_exp=0.0, tile_m_min=1, tile_m_max=1, tile_n=64, stream_tile_n=64)
+    ...     weight_bytes=134217728.0, activation_bytes=0.0, peak_flops_per_s=1e15, mem_bytes_per_s=1e12,
+    ...     sm_count=132, t_fixed_s=3e-6, k_latency_s=0.0, mem_eff=0.5, compute_eff=1.0, ridge_p=40.0,
     >>> round(float(t) * 1e6, 3)
     271.435
     """
@@ -150,29 +146,38 @@ def attention_form(
     per_seq_head_s: float,
     per_query_head_s: float,
     per_token_s: float,
-    head_dim_exp: float,
+    narrow_eff: float,
+    wide_eff: float,
+    ramp_s: float,
+    ramp_bytes: float,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(att) One attention call, [s]: (total, compute part, memory part).
 
-    t = t_fixed + c_S·S + c_q·N·q·H·d/128 + ‖ Q/(B·η_m)·(128/d)^e, c_h·N·H_kv, F/(P·η_c) ‖_p, p in {1, 2, 4,
-    ∞}
+    t = t_fixed + c_S·S + c_q·N·q·H·d/128 + ‖ T_m, c_h·N·H_kv, F/(P·η_c) ‖_p, p in {1, 2, 4, ∞}
+    T_m = Q/(B·η_m·η_d) + t_r·Q/(Q + Q_r)
 
     c_h is the cost of one sequence and KV head at short context (blocks of threads that start, read little
-    and stop), c_S the serial walk along one sequence, c_q reading a query row and writing its output.
-    The cache is read once for all q query tokens of a sequence; only F and the c_q term grow with q.
+    and stop), c_S the serial walk along one sequence, c_q reading a query row and writing its output. η_d is
+    the kernel's efficiency at head width d relative to 128 (``narrow_eff`` at 64 and below, ``wide_eff`` at
+    256 and above, log-linear between); t_r is what filling and draining the memory pipes costs once the
+    cache is larger than Q_r, so that the bandwidth reached rises with the size. The cache is read once for
+    all q query tokens of a sequence; only F and the c_q term grow with q.
 
     >>> one = np.array(1.0)
     >>> t, c, q = attention_form(n_seqs=64 * one, query_tokens=one, kv_tokens=1024 * one, n_heads=32,
     ...     n_kv_heads=8, head_dim=128, flops=0 * one, moved_bytes=268435456.0 * one,
     ...     peak_flops_per_s=1e15, mem_bytes_per_s=1e12, t_fixed_s=1e-5, mem_eff=1.0, compute_eff=1.0,
-    ...     ridge_p=1, per_seq_head_s=1e-8, per_query_head_s=0.0, per_token_s=0.0, head_dim_exp=0.0)
+    ...     ridge_p=1, per_seq_head_s=1e-8, per_query_head_s=0.0, per_token_s=0.0,
+    ...     narrow_eff=1.0, wide_eff=1.0, ramp_s=0.0, ramp_bytes=1.0)
     >>> round(float(t) * 1e6, 3)
     283.555
     """
-    memory_s = moved_bytes * (
-        np.power(REFERENCE_HEAD_DIM / np.asarray(head_dim, dtype=np.float64), head_dim_exp)
-        / (mem_bytes_per_s * mem_eff)
+    width = np.interp(
+        np.log2(np.asarray(head_dim, dtype=np.float64)), [6.0, 7.0, 8.0], [narrow_eff, 1.0, wide_eff]
     )
+    memory_s = moved_bytes * (1.0 / (mem_bytes_per_s * mem_eff * width))
+    if ramp_s > 0.0:
+        memory_s = memory_s + ramp_s * (moved_bytes / (moved_bytes + ramp_bytes))
     compute_s = flops * (1.0 / (peak_flops_per_s * compute_eff))
     heads_s = n_seqs * n_kv_heads * per_seq_head_s
     fixed = t_fixed_s + per_query_head_s * n_seqs * query_tokens * n_heads * head_dim / REFERENCE_HEAD_DIM

@@ -84,7 +84,10 @@ class AttentionFit(FamilyFit):
     per_seq_head_s: Estimate = _ZERO
     per_query_head_s: Estimate = _ZERO
     per_token_s: Estimate = _ZERO
-    head_dim_exp: Estimate = _ZERO
+    narrow_eff: Estimate = _ONE  # at head width 64, relative to 128
+    wide_eff: Estimate = _ONE  # at head width 256
+    ramp_s: Estimate = _ZERO
+    ramp_bytes: Estimate = _ONE
     ridge_p: float = 4.0  # 1, 2 or 4; anything else is a plain maximum
 
 
