@@ -172,17 +172,34 @@ def break_even_batch(*, batch_size: ArrayLike, speedup: ArrayLike) -> FloatArray
     >>> break_even_batch(batch_size=[1, 10, 20], speedup=gains).tolist()
     [15.0, 0.0, inf]
     """
-    n, gain = np.asarray(batch_size, dtype=np.float64), np.asarray(speedup, dtype=np.float64)
-    flat = gain.reshape(n.size, -1)
+    return _last_crossing(np.asarray(batch_size, dtype=np.float64), np.asarray(speedup, dtype=np.float64))
+
+
+def break_even_context(*, context_tokens: ArrayLike, speedup: ArrayLike) -> FloatArray:
+    """(even) The context beyond which speculation no longer pays (acceptance can fall with it), interpolated.
+
+    context_tokens: (context,) rising. speedup: (..., context). Returns the leading shape, in tokens; 0 and
+    inf as in ``break_even_batch``.
+
+    >>> break_even_context(context_tokens=[100, 34_000, 86_000], speedup=[2.5, 1.44, 0.96]).round().item()
+    81667.0
+    """
+    gain = np.moveaxis(np.asarray(speedup, dtype=np.float64), -1, 0)
+    return _last_crossing(np.asarray(context_tokens, dtype=np.float64), gain)
+
+
+def _last_crossing(x: FloatArray, gain: FloatArray) -> FloatArray:
+    """The x at which ``gain`` (first axis along x) falls below 1 for good."""
+    flat = gain.reshape(x.size, -1)
     pays = flat >= 1.0
-    last = n.size - 1 - np.argmax(pays[::-1], axis=0)
+    last = x.size - 1 - np.argmax(pays[::-1], axis=0)
     never, always = ~pays.any(axis=0), pays[-1]
-    here = np.minimum(last, max(n.size - 2, 0))
-    after = np.minimum(here + 1, n.size - 1)
+    here = np.minimum(last, max(x.size - 2, 0))
+    after = np.minimum(here + 1, x.size - 1)
     columns = np.arange(flat.shape[1])
     fall = flat[here, columns] - flat[after, columns]
     part = np.divide(flat[here, columns] - 1.0, fall, out=np.zeros_like(fall), where=fall > 0)
-    crossing = n[here] + part * (n[after] - n[here])
+    crossing = x[here] + part * (x[after] - x[here])
     out: FloatArray = np.where(never, 0.0, np.where(always, np.inf, crossing)).reshape(gain.shape[1:])
     return out
 

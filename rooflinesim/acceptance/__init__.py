@@ -1,5 +1,6 @@
 """Acceptance of drafted tokens: curves, counts, conversions, fits. Pure numbers; no hardware."""
 
+from rooflinesim.acceptance.contexts import parse_context_table
 from rooflinesim.acceptance.convert import (
     Conversion,
     c1_for_acceptance_length,
@@ -41,6 +42,7 @@ __all__ = [
     "from_marginal",
     "from_mean_acceptance",
     "parse_acceptance",
+    "parse_context_table",
     "sample",
     "sample_acceptance_length",
     "sample_assumed_length",
