@@ -43,9 +43,9 @@ def _listed(config: Config, n_layers: int) -> str | None:
     """The layers as the file lists them, whatever the key is called."""
     names = config.listing("layer_types", "layers_block_type", least_length=n_layers)
     if names is not None:
-        unknown = next((one for one in names if _LETTERS.get(str(one)) is None), None)
-        if unknown is not None:
-            raise config.fail("layer_types", f"{str(unknown)[:40]!r} is not a known kind of layer")
+        unknown = [one for one in names if str(one) not in _LETTERS]
+        if unknown:
+            raise config.fail("layer_types", f"{str(unknown[0])[:40]!r} is not a known kind of layer")
         if len(names) > n_layers:
             config.note(f"layer_types: {len(names) - n_layers} entries beyond num_hidden_layers left out")
         return "".join(_LETTERS[str(one)] for one in names[:n_layers])

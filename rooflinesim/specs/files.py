@@ -142,7 +142,7 @@ def first_problem(error: ValidationError, cls: type[BaseModel]) -> str:
     ...     Quantity.model_validate({"value": 1, "unit": "GB", "kind": "guess", "sauce": "x"})
     ... except ValidationError as error:
     ...     print(first_problem(error, Quantity))
-    sauce: not a known field; did you mean source?
+    sauce: not a known field; did you mean source, value?
     """
     problems = sorted(error.errors(include_url=False), key=lambda p: p["type"] != "extra_forbidden")
     problem = problems[0]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from rooflinesim.specs.files import read_yaml, spec_root
 
 INDEX: Final = "index.yaml"
-_VENDOR = re.compile(r"^(?:nvidia|amd|intel|aws|google|apple|geforce|radeon)-(?=.)")
+_VENDOR = re.compile(r"^(?:nvidia|amd|intel|aws|google|apple|huawei|geforce|radeon)-(?=.)")
 
 
 # -- names ------------------------------------------------------------------------------------------------
