@@ -37,7 +37,7 @@ METRICS: Final[dict[str, tuple[str, ...]]] = {
     "acceptance_length": ("al", "mean_acceptance_length", "accept_length", "tau"),
     "verify_ratio": ("verify_over_ar",),
     "speedup": ("speed_up", "speedup_vs_no_sd"),
-    "e2e_speedup": (),
+    "peak_speedup": (),
     "marginal_frac": ("survival",),
     "claim": (),
 }

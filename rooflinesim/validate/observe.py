@@ -17,6 +17,8 @@ from rooflinesim.uncertainty import family_log_sd, speedup_log_sd, step_log_sd
 
 #: Context when a row gives none: short chat prompts with their answer half generated.
 DEFAULT_CONTEXT_TOKENS = 512.0
+#: Batches searched when a source prints the peak over batches alone.
+PEAK_BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 #: Metrics that need the acceptance length.
 PER_TOKEN = frozenset(
     {"tpot_s", "output_tokens_per_s", "request_tokens_per_s", "speedup", "acceptance_length"}
@@ -97,6 +99,27 @@ def _k_of(row: Measurement) -> float:
     return row.query_tokens - 1.0 if row.query_tokens is not None else float(row.k)
 
 
+def implied_lengths(
+    resolved: Resolved, rows: Sequence[Measurement]
+) -> dict[tuple[str, int], list[Measurement]]:
+    """Acceptance lengths that rows marked ``fit`` imply, AL = speed-up · R, for sources that print none.
+
+    Such a row is spent: it gives one input and is never scored.
+    """
+    one = {
+        (r.group, r.k): [replace(r, metric="acceptance_length", value=1.0)]
+        for r in rows
+        if r.metric == "speedup" and r.use == "fit"
+    }
+    spent = [r for r in rows if r.metric == "speedup" and r.use == "fit"]
+    table: dict[tuple[str, int], list[Measurement]] = {}
+    for p in predict_rows(resolved, spent, one) if spent else []:
+        length = min(p.row.value * p.r, p.row.k + 1.0)
+        row = replace(p.row, metric="acceptance_length", value=length, context_tokens=None)
+        table.setdefault((row.group, row.k), []).append(row)
+    return table
+
+
 def predict_rows(
     resolved: Resolved, rows: Sequence[Measurement], given: Mapping[tuple[str, int], Sequence[Measurement]]
 ) -> list[Predicted]:
@@ -112,6 +135,9 @@ def predict_rows(
             step = _tree(step, _static_step(resolved, some, float(steps))[0])
         ideal, _ = _static_step(floor, some, k)
         for row in some:
+            if row.metric == "peak_speedup":
+                out[id(row)] = _peak(resolved, row, length_at(row, given, resolved))
+                continue
             at = _index(row, grid)
             length = length_at(row, given, resolved)
             value, sd = _value(row, step, at, length)
@@ -119,6 +145,16 @@ def predict_rows(
             ratio = _at(step.step_s, step, at) / _at(step.off_step_s, step, at)
             out[id(row)] = Predicted(row, value, sd, length, 1.0 if row.k == 0 else ratio, low)
     return [out[id(row)] for row in rows]
+
+
+def _peak(resolved: Resolved, row: Measurement, length: float) -> Predicted:
+    """Largest speed-up over the batch, for sources that print only the peak."""
+    grid = Grid.of(batch=PEAK_BATCHES, k=[_k_of(row)], context=[context_of(row)])
+    step = step_time(resolved.deployment, grid)
+    gain = (length * step.off_step_s / step.step_s).ravel()
+    best = int(np.argmax(gain))
+    sd = float(np.broadcast_to(speedup_log_sd(step), step.step_s.shape).ravel()[best])
+    return Predicted(row, float(gain[best]), sd, length, length / float(gain[best]))
 
 
 def _index(row: Measurement, grid: Grid) -> tuple[int, int, int]:

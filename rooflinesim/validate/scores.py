@@ -13,7 +13,7 @@ from rooflinesim.errors import InputError, RooflinesimError
 from rooflinesim.measurements import Measurement
 from rooflinesim.uncertainty import Z80
 from rooflinesim.validate.campaign import Campaign, ScoreSpec
-from rooflinesim.validate.observe import Predicted, given_lengths, predict_rows
+from rooflinesim.validate.observe import Predicted, given_lengths, implied_lengths, predict_rows
 
 #: Ties: a K whose predicted goodput is within this of the best counts as as good, and the smaller K is taken.
 TIE_FRAC = 0.01
@@ -90,10 +90,17 @@ def predict_all(campaign: Campaign, rows: list[Measurement]) -> tuple[list[Predi
     for group in dict.fromkeys(row.group for row in rows):
         some = [row for row in rows if row.group == group]
         try:
-            out.extend(predict_rows(resolve(campaign.scenario(group)), some, given))
+            resolved = resolve(campaign.scenario(group))
+            own = [row for row in campaign.rows if row.group == group]
+            known = {**implied_lengths(resolved, own), **given} if not _has(given, group) else given
+            out.extend(predict_rows(resolved, some, known))
         except RooflinesimError as error:
             skipped.extend(f"{group or 'all'} line {row.line}: {error}" for row in some)
     return out, skipped
+
+
+def _has(given: dict[tuple[str, int], list[Measurement]], group: str) -> bool:
+    return any(name == group for name, _ in given)
 
 
 def coverage_of(predicted: list[Predicted]) -> float | None:
