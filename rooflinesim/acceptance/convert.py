@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +25,9 @@ from rooflinesim.acceptance.formulas import (
 )
 from rooflinesim.errors import InputError
 
-_FLAT = "flat conditional assumed"
+_FLAT: Final = "flat conditional assumed"
+#: No engine drafts more tokens per step; larger numbers are slips of the pen.
+MAX_K: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,8 @@ def from_acceptance_length(*, k: int, acceptance_length: float, decay: float = 1
     >>> conversion.text
     'AL 2.41 at K = 3: c solves 1 + c + ... + c^3 = 2.41, c = 0.6674 (flat conditional assumed)'
     """
-    if k < 1:
-        raise InputError(f"AL: K = {k} must be at least 1")
+    if not 1 <= k <= MAX_K:
+        raise InputError(f"AL: K = {k} must be at least 1 and at most {MAX_K}")
     if not math.isfinite(acceptance_length) or not 1.0 <= acceptance_length <= k + 1:
         hint = "; is the bonus token left out?" if 0.0 <= acceptance_length < 1.0 else ""
         raise InputError(f"AL: {acceptance_length:g} at K = {k} is outside 1..{k + 1}{hint}")
@@ -137,8 +140,8 @@ def from_mean_acceptance(*, k: int, mean_accepted_frac: float, decay: float = 1.
     'accepted/drafted 0.728 at K = 2: AL = 1 + 0.728 x 2 = 2.456'
     """
     check_fraction(mean_accepted_frac, "accepted/drafted")
-    if k < 1:
-        raise InputError(f"accepted/drafted: K = {k} must be at least 1")
+    if not 1 <= k <= MAX_K:
+        raise InputError(f"accepted/drafted: K = {k} must be at least 1 and at most {MAX_K}")
     al = 1.0 + mean_accepted_frac * k
     inner = from_acceptance_length(k=k, acceptance_length=al, decay=decay)
     shown = f"{mean_accepted_frac:g}"

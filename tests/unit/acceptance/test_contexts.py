@@ -12,7 +12,7 @@ from rooflinesim.solver import break_even_context
 
 def test_s1_11_acceptance_by_context_gives_a_crossover_context():
     # Radeon 780M, K = 4: accepted/drafted 85, 53 and 47 % at 100, 34K and 86K tokens (AL = 1 + 4 x rate);
-    # +150 %, +44 % and parity were measured, so R = 1.77, 2.17 and 2.9; one more percent turns parity into a loss
+    # +150 %, +44 % and parity were measured, so R = 1.77, 2.17 and 2.9; one more percent makes it a loss
     table = "context_tokens,k,al\n100,4,4.42\n34000,4,3.12\n86000,4,2.90\n"
     contexts = np.array([100, 34_000, 86_000])
     lengths = parse_context_table(table).curve.acceptance_length(4, context_tokens=contexts)
