@@ -44,7 +44,11 @@ def run(command: str, folder: Path) -> str:
     assert words[0] == "rooflinesim", command
     result = subprocess.run(
         [sys.executable, "-m", "rooflinesim", *words[1:]],
-        capture_output=True, text=True, cwd=folder, timeout=300, check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=300,
+        check=False,
         env={**os.environ, "COLUMNS": "130", "NO_COLOR": "1", "TERM": "dumb"},
     )
     text = result.stdout + result.stderr
