@@ -70,6 +70,7 @@ class Fusion:
 
     norm_quant: bool = False  # norms and activations write the quantised input of the next product
     allreduce_norm: bool = False
+    rope_in_attention: bool = False  # the attention kernel rotates queries and keys and appends them
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,15 @@ def _layer(
     if layer.attention is not None:
         ops.extend(
             _attention(
-                layer.attention, hidden, count, shape, parallel, formats, dense_format, kv_budget_tokens
+                layer.attention,
+                hidden,
+                count,
+                shape,
+                parallel,
+                formats,
+                dense_format,
+                fusion,
+                kv_budget_tokens,
             )
         )
     if layer.linear is not None:
@@ -176,6 +185,7 @@ def _attention(
     parallel: Parallel,
     formats: Formats,
     weight_format: str,
+    fusion: Fusion,
     kv_budget_tokens: float | None,
 ) -> list[Op]:
     tp, rows = parallel.tp, shape.rows
@@ -200,6 +210,8 @@ def _attention(
     v_dim = spec.v_head_dim or spec.head_dim
     q_width = heads * spec.head_dim * (2.0 if spec.output_gate else 1.0)
     qkv_out = q_width + kv_heads * (spec.head_dim + v_dim)
+    # one kernel rotates; norms of queries and keys take one more (on TensorRT-LLM one kernel does both)
+    rope_launches = (0.0 if fusion.rope_in_attention else 1.0) + (1.0 if spec.qk_norm else 0.0)
     return [
         gemm(
             name="qkv",
@@ -214,7 +226,7 @@ def _attention(
             rows=rows,
             elems_per_row=2.0 * (heads + kv_heads) * spec.head_dim,
             count=count,
-            launches=1.0,
+            launches=rope_launches,
         ),
         gqa(
             name=f"attention_{spec.scope}",
@@ -257,14 +269,14 @@ def _mla(
     qk_dim = dims.qk_nope_head_dim + dims.qk_rope_head_dim
     ops: list[Op] = []
 
-    def product(name: str, d_in: float, d_out: float) -> None:
+    def product(name: str, d_in: float, d_out: float, weights: str = weight_format) -> None:
         ops.append(
             gemm(
                 name=name,
                 rows=rows,
                 in_features=d_in,
                 out_features=d_out,
-                weight_format=weight_format,
+                weight_format=weights,
                 count=count,
             )
         )
@@ -321,8 +333,8 @@ def _mla(
                 count=count,
             )
         )
-    else:  # absorbed: queries move into the latent space, the output back out, one head at a time
-        product("k_absorb", dims.qk_nope_head_dim, heads * dims.kv_lora_rank)
+    else:  # absorbed: queries move into the latent space, the output back out, one head at a time, in 16 bit
+        product("k_absorb", dims.qk_nope_head_dim, heads * dims.kv_lora_rank, formats.activations)
         ops.append(
             mla(
                 name="attention_mla",
@@ -336,7 +348,7 @@ def _mla(
                 count=count,
             )
         )
-        product("v_absorb", dims.kv_lora_rank, heads * dims.v_head_dim)
+        product("v_absorb", dims.kv_lora_rank, heads * dims.v_head_dim, formats.activations)
     product("o", heads * dims.v_head_dim, hidden)
     return ops
 
@@ -482,7 +494,8 @@ def _moe(
 
 def _head(stack: Stack, shape: Shape, parallel: Parallel, formats: Formats) -> list[Op]:
     head_format = formats.head or formats.activations
-    vocab, ops = stack.head_vocab / parallel.tp, []
+    vocab = stack.head_vocab / parallel.tp
+    ops: list[Op] = []
     heads = max(1, stack.n_heads_parallel)
     if stack.n_heads_parallel:
         ops.append(
@@ -507,9 +520,8 @@ def _head(stack: Stack, shape: Shape, parallel: Parallel, formats: Formats) -> l
             count=heads,
         )
     )
-    out: list[Op] = list(ops)
     if parallel.tp > 1:
-        out.append(
+        ops.append(
             collective(
                 name="logits_gather",
                 pattern="allgather",
@@ -518,7 +530,7 @@ def _head(stack: Stack, shape: Shape, parallel: Parallel, formats: Formats) -> l
                 count=heads,
             )
         )
-    return out
+    return ops
 
 
 def _allreduce(name: str, rows: FloatArray, hidden: int, tp: int, count: float) -> Op:

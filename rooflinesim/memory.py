@@ -149,7 +149,6 @@ def footprint(
     ``duplicated_tables``: the draft keeps its own copy of the target's embedding and head while the cache
     pool is sized.
     """
-    usable = gpu.memory_bytes * (memory_utilization or profile.memory_utilization)
     experts_only = target.quantized_scope == "experts-only"
     lines = [
         Line(
@@ -179,6 +178,10 @@ def footprint(
         Line("workspace", profile.workspace_bytes, "activations and runtime buffers at default sizes")
     )
     lines.append(Line("CUDA graphs", n_graphs * profile.graph_bytes * (2 if draft_layers else 1)))
+
+    share = memory_utilization or profile.memory_utilization
+    taken = sum(line.size_bytes for line in lines) if profile.memory_share_of == "free" else 0.0
+    usable = taken + share * (gpu.memory_bytes - taken)
 
     def kv_at(tokens: float) -> float:
         own = kv_bytes_of(target.layers, context_tokens=tokens, parallel=parallel, kv_format=formats.kv)

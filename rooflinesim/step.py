@@ -81,7 +81,11 @@ def replica_batch(batch: FloatArray, parallel: Parallel) -> FloatArray:
 
 def engine_fusion(profile: EngineProfile) -> Fusion:
     """Which small kernels this engine merges."""
-    return Fusion(norm_quant=profile.fused_norm_quant, allreduce_norm=profile.fused_allreduce_norm)
+    return Fusion(
+        norm_quant=profile.fused_norm_quant,
+        allreduce_norm=profile.fused_allreduce_norm,
+        rope_in_attention=profile.fused_rope,
+    )
 
 
 def target_pass(
@@ -266,8 +270,8 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
         host_s = host_s + host_extra
         for label, times, one_pass in passes:
             each = one_pass.total_s
-            if host.draft_pass_s > 0.0 and not d.ideal:
-                each = np.maximum(each, host.draft_pass_s)
+            if not d.ideal and (host.draft_pass_s > 0.0 or host.draft_pass_per_request_s > 0.0):
+                each = np.maximum(each, host.draft_pass_s) + host.draft_pass_per_request_s * n
                 _add(families, {"host": (each - one_pass.total_s) * times})
             draft_s = draft_s + times * each
             _add(families, one_pass.families, times)

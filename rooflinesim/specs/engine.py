@@ -62,6 +62,7 @@ class HostCost(Frozen):
     sd_per_request_s: float | None = None  # of a speculative round (rejection, page tables); None: per_request_s
     per_request_s: float = 0.0  # grows with the batch (detokenise, stop checks) as far as it is not hidden
     draft_pass_s: float = 0.0  # least host time of one draft pass that is not in a full graph
+    draft_pass_per_request_s: float = 0.0  # what a draft pass adds per request (cache shifting, sampling one by one)
     eager_launch_s: float = 10e-6  # host time per kernel outside a captured graph
     rel_sd: float = 0.3  # spread over versions, machines and settings
 
@@ -92,11 +93,13 @@ class EngineProfile(Frozen):
     kv_admission: Literal["reserved", "optimistic"] = "optimistic"  # cache of the whole answer set aside, or of the prompt
     piecewise_graph_tokens: int = 0  # passes with prompts replay partial graphs up to this many tokens
     memory_utilization: float = 0.9
+    memory_share_of: Literal["total", "free"] = "total"  # of all memory, or of what weights and buffers leave
     workspace_bytes: float = 2.0 * 1024**3  # activations, graphs' private pools at default sizes
     graph_bytes: float = 10e6  # private memory per captured graph
     lookahead_slots: dict[str, str] = {}  # method -> "k" | "k_plus_1" | "0"
     fused_norm_quant: bool = True  # norm and activation kernels write the quantised input of the next product
     fused_allreduce_norm: bool = False
+    fused_rope: bool = False  # the attention kernel rotates queries and keys
     kv_default: str = "auto"  # auto: the activation dtype
     quantized_head: bool = False  # the output head takes the weight format too (GGUF files)
     kernels: str = ""  # calibration, or engine, whose kernels these are; empty: this engine's own
