@@ -126,7 +126,8 @@ def verdict(point: Point) -> Text:
     text.append(f" ({band}{point.best_row.speedup:.2f}x SD off")
     if point.break_even_c1 is not None:
         text.append(
-            f"; pays while the first drafted token is accepted more than {point.break_even_c1:.0%} of the time"
+            f"; pays while the first drafted token is accepted more than {point.break_even_c1:.0%} "
+            "of the time"
         )
     text.append(")")
     return text
@@ -176,7 +177,8 @@ def summary_table(points: tuple[Point, ...]) -> Table:
 def explanation_view(answer: Explanation) -> RenderableType:
     """Per-op table with bound and share, the marginal token, and plain sentences."""
     table = Table(box=box.SIMPLE_HEAD, title_justify="left", title_style="")
-    table.title = f"batch {answer.batch_size}, K {answer.k}, context {answer.context_tokens}: {answer.step_s * MS:.3f} ms"
+    where = f"batch {answer.batch_size}, K {answer.k}, context {answer.context_tokens}"
+    table.title = f"{where}: {answer.step_s * MS:.3f} ms"
     for name, side in (
         ("part", "left"),
         ("op", "left"),
@@ -228,7 +230,8 @@ def schedule_view(answer: ScheduleAnswer) -> RenderableType:
     solved = answer.solved
     lines = [
         f"largest regret {solved.regret_max:.1%}; best fixed K is {solved.best_fixed}; "
-        f"mean gain {(solved.gain_over_off or 0.0):+.1%} over SD off, {solved.gain_over_best_fixed:+.1%} over fixed",
+        f"mean gain {(solved.gain_over_off or 0.0):+.1%} over SD off, "
+        f"{solved.gain_over_best_fixed:+.1%} over fixed",
         f"CUDA graphs to capture: {answer.capture.n_graphs} (about {answer.capture.capture_s:.0f} s, "
         f"{answer.capture.graph_bytes / GIB:.1f} GiB)",
     ]
@@ -236,11 +239,13 @@ def schedule_view(answer: ScheduleAnswer) -> RenderableType:
         lines.append("speculation pays in no range: leave it off altogether")
     elif any(part.off_is_better for part in solved.ranges):
         lines.append(
-            "yellow ranges lose to a server without speculation (the K = 0 tax); the table cannot switch it off"
+            "yellow ranges lose to a server without speculation (the K = 0 tax); "
+            "the table cannot switch it off"
         )
     if answer.by_context is not None:
         lines.append(
-            f"one table for several contexts loses up to {answer.by_context.regret_mix:.1%} against K by context"
+            f"one table for several contexts loses up to {answer.by_context.regret_mix:.1%} "
+            "against K by context"
         )
     lines.extend(answer.notes)
     return Group(table, Text("\n".join(lines)))
@@ -267,8 +272,10 @@ def checked_view(checked: CheckedSchedule) -> RenderableType:
             f"{finding.level}: {finding.message}\n",
             style="red" if finding.level == "error" else "yellow",
         )
+    for remark in checked.graph_findings:
+        lines.append(f"warning: {remark}\n", style="yellow")
     lines.append(
-        f"it loses up to {checked.rated.regret_max:.1%} ({checked.rated.regret_mean:.1%} on average); ours is "
-        + ", ".join(f"{lo}-{hi}: {k}" for lo, hi, k in checked.ours.schedule.ranges)
+        f"it loses up to {checked.rated.regret_max:.1%} ({checked.rated.regret_mean:.1%} on average); "
+        "ours is " + ", ".join(f"{lo}-{hi}: {k}" for lo, hi, k in checked.ours.schedule.ranges)
     )
     return Group(table, lines)

@@ -45,7 +45,8 @@ def read_verify_curve(path: str) -> VerifyCurve:
             unit = next((u for u in ("ms", "seconds") if u in header), None)
             if "rows" not in header or unit is None:
                 raise InputError(
-                    f"--verify-curve: {path}: needs the columns rows and ms (or seconds), has {', '.join(header)}"
+                    f"--verify-curve: {path}: needs the columns rows and ms (or seconds), "
+                    f"has {', '.join(header)}"
                 )
             points = {
                 float(row["rows"]): float(row[unit]) * (1e-3 if unit == "ms" else 1.0) for row in reader

@@ -1,4 +1,5 @@
-"""``explain``: where the time of one step goes, op by op, and what the next drafted token costs and brings."""
+"""``explain``: where the time of one step goes, op by op, and what the next drafted token costs and
+brings."""
 
 from __future__ import annotations
 
@@ -180,9 +181,11 @@ def _sentences(answer: Explanation, result: Evaluation) -> tuple[str, ...]:
     bound = max(by_bound, key=lambda name: by_bound[name])
     share = by_bound[bound] / answer.step_s
     what = {
-        "memory": "reading weights and cache from device memory; a drafted token is nearly free until compute catches up",
+        "memory": "reading weights and cache from device memory; a drafted token is nearly free until "
+        "compute catches up",
         "compute": "arithmetic; every further drafted token is paid in full",
-        "launch": "fixed costs per kernel; wider batches and fewer, larger kernels help, more bandwidth does not",
+        "launch": "fixed costs per kernel; wider batches and fewer, larger kernels help, "
+        "more bandwidth does not",
         "link": "messages between ranks; less tensor parallelism or a faster link helps",
         "host": "the host between steps; a faster engine loop helps, a faster accelerator does not",
     }[bound]

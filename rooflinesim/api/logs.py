@@ -38,7 +38,8 @@ def acceptance_from_files(
 ) -> MeasuredAcceptance:
     """Read acceptance from one or several files of one format and fit a curve.
 
-    Counts give a maximum-likelihood fit; rates without counts the table; a mean alone the flat curve that has it.
+    Counts give a maximum-likelihood fit; rates without counts the table; a mean alone the flat curve that
+    has it.
     ``k`` says how many tokens were drafted where the format does not.
     """
     record = read_acceptance([Path(p) for p in paths], format=format, k=k)
@@ -53,7 +54,8 @@ def acceptance_from_files(
     depth = record.k if record.k is not None else k
     if depth is None:
         raise InputError(
-            f"{record.source}: only a mean acceptance length ({record.acceptance_length:g}) and no draft length; "
+            f"{record.source}: only a mean acceptance length ({record.acceptance_length:g}) and no draft "
+            "length; "
             "say how many tokens were drafted with --k"
         )
     return MeasuredAcceptance(

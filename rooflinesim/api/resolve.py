@@ -249,6 +249,8 @@ def resolve_calibration(
         assumed.append(
             f"no kernel was measured on {gpu.id}: efficiencies by rule ({found.id}), wider error bars"
         )
+    elif found.kind == "rule":
+        assumed.append(f"no kernel table of {gpu.id}: {found.notes}")
     return found
 
 

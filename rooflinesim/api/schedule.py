@@ -26,7 +26,8 @@ from rooflinesim.schedule import (
 )
 from rooflinesim.specs.scenario import Scenario
 
-#: Seconds to capture one graph: vLLM reports 67 full graphs of an 8B model in about 20 s on H100 (a guess elsewhere).
+#: Seconds to capture one graph: vLLM reports 67 full graphs of an 8B model in about 20 s on H100 (a guess
+#: elsewhere).
 CAPTURE_S = 0.3
 
 
@@ -68,7 +69,8 @@ def schedule(
 ) -> ScheduleAnswer:
     """Solve K over every batch 1..max_batch and compress it to the fewest ranges.
 
-    With several contexts in the scenario the table is solved at each and collapsed for ``context_weights`` (equal when
+    With several contexts in the scenario the table is solved at each and collapsed for ``context_weights``
+    (equal when
     not given); engines that ship today index K by batch alone.
     """
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
@@ -182,7 +184,8 @@ _ENGINE_METHOD = {"mtp_multi": "mtp"}
 
 
 def engine_text(answer: ScheduleAnswer, *, engine: str | None = None) -> EngineText:
-    """The schedule as ``engine`` (default: the scenario's) reads it, with launch line, settings and warnings."""
+    """The schedule as ``engine`` (default: the scenario's) reads it, with launch line, settings and
+    warnings."""
     d = answer.resolved.deployment
     return emit_schedule(
         answer.schedule.ranges,
@@ -203,6 +206,7 @@ class CheckedSchedule:
     read: ReadSchedule
     rated: SolvedSchedule
     ours: ScheduleAnswer
+    graph_findings: tuple[str, ...] = ()
 
 
 def check_schedule(
@@ -219,8 +223,24 @@ def check_schedule(
     read = read_schedule(file, engine=engine, max_batch=top, num_speculative_tokens=num_speculative_tokens)
     given = Schedule.from_k_by_batch(list(read.expand(top)))
     return CheckedSchedule(
-        read=read, rated=rate(resolved, given, max_batch=top), ours=schedule(resolved, max_batch=top)
+        read=read,
+        rated=rate(resolved, given, max_batch=top),
+        ours=schedule(resolved, max_batch=top),
+        graph_findings=_graph_findings(resolved, given),
     )
+
+
+def _graph_findings(resolved: Resolved, given: Schedule) -> tuple[str, ...]:
+    """Ranges that reach past the last captured graph of their K."""
+    out = []
+    for low, high, k in given.ranges:
+        limit = graph_limit(resolved, k)
+        if high > limit:
+            out.append(
+                f"batches {max(low, limit + 1)}-{high} at K = {k} run without a CUDA graph "
+                f"(last graph: {limit})"
+            )
+    return tuple(out)
 
 
 def rate_json(checked: CheckedSchedule) -> dict[str, Any]:
@@ -229,9 +249,8 @@ def rate_json(checked: CheckedSchedule) -> dict[str, Any]:
         "schema": 1,
         "engine": checked.read.engine,
         "ranges": [list(r) for r in checked.rated.schedule.ranges],
-        "findings": [
-            {"code": f.code, "level": f.level, "message": f.message} for f in checked.read.findings
-        ],
+        "findings": [{"code": f.code, "level": f.level, "message": f.message} for f in checked.read.findings],
+        "graph_findings": list(checked.graph_findings),
         "regret_max": checked.rated.regret_max,
         "regret_mean": checked.rated.regret_mean,
         "gain_over_off": checked.rated.gain_over_off,

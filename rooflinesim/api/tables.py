@@ -9,8 +9,10 @@ import numpy as np
 
 from rooflinesim.acceptance import AcceptanceCurve
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
+from rooflinesim.api.logs import MeasuredAcceptance
 from rooflinesim.api.predict import Point
 from rooflinesim.api.resolve import Resolved
+from rooflinesim.api.schedule import CheckedSchedule, ScheduleAnswer
 from rooflinesim.goodput import request_tokens_per_s, tpot_s
 from rooflinesim.grid import FloatArray
 from rooflinesim.ops.moe import distinct_experts, effective_tokens, overlap_discount
@@ -324,3 +326,49 @@ def next_token_table(point: Point) -> list[Row]:
         )
         step_s, length, verify_s = row.step_s, row.acceptance_length, row.verify_s
     return rows
+
+
+def choice_table(result: Evaluation) -> list[Row]:
+    """The best choice at every batch of an evaluation at one context, SD off included."""
+    rows = [row for row in policy_table(result, fixed_k=()) if row["policy"] == "dynamic K"]
+    for row, choice in zip(rows, result.best.choice[:, 0], strict=True):
+        row["choice"] = "SD off" if int(choice) < 0 else f"K = {int(choice)}"
+    return rows
+
+
+def measured_table(measured: MeasuredAcceptance) -> list[Row]:
+    """Measured conditionals by position with 95 % intervals where the file has counts."""
+    record = measured.record
+    counts = record.counts
+    conditional = record.conditional
+    if counts is None:
+        return [
+            {"series": "measured", "k": i + 1, "conditional": c, "low": c, "high": c, "n": None}
+            for i, c in enumerate(conditional)
+        ]
+    low, high = counts.wilson()
+    return [
+        {
+            "series": "measured",
+            "k": i + 1,
+            "conditional": c,
+            "low": float(low[i]),
+            "high": float(high[i]),
+            "n": counts.eligible[i],
+        }
+        for i, c in enumerate(conditional)
+    ]
+
+
+def schedule_table(answer: ScheduleAnswer, checked: CheckedSchedule | None = None) -> list[Row]:
+    """K by batch: the schedule, the best K at every batch, and a schedule that was checked."""
+    best = answer.evaluation.best.k[:, 0]
+    lines = {"schedule": answer.schedule.expand(answer.max_batch), "best K": best}
+    if checked is not None:
+        lines["uploaded"] = checked.rated.schedule.expand(answer.max_batch)
+    return [
+        {"series": series, "batch_size": i + 1, "k": int(k)}
+        for series, ks in lines.items()
+        for i, k in enumerate(ks)
+        if i in (0, len(ks) - 1) or ks[i] != ks[i - 1]
+    ]

@@ -9,13 +9,9 @@ import typer
 from rich.text import Text
 
 from rooflinesim.api import Scenario, resolve
-from rooflinesim.api.schedule import (
-    CheckedSchedule,
-    check_schedule,
-    engine_text,
-    rate_json,
-    schedule_json,
-)
+from rooflinesim.api.emit import emit as emit_texts
+from rooflinesim.api.emit import engine_of
+from rooflinesim.api.schedule import CheckedSchedule, check_schedule, rate_json, schedule_json
 from rooflinesim.api.schedule import schedule as schedule_verb
 from rooflinesim.cli.options import with_scenario
 from rooflinesim.cli.out import show, show_json
@@ -32,7 +28,8 @@ def schedule(
         str | None,
         typer.Option(
             "--emit",
-            help="Write for vllm, sglang or trtllm. Default: the engine.",
+            help="vllm, sglang, trtllm; or vllm-synthetic, sglang-sps[-additive], trtllm-sps, "
+            "bench-forward, bench-sweep.",
             rich_help_panel=PANEL,
             show_default=False,
         ),
@@ -110,7 +107,9 @@ def schedule(
         _check(scenario, check, emit, max_batch, max_k, json_out)
         return
     if emit is not None and "engine" not in scenario.model_fields_set:
-        scenario = scenario.model_copy(update={"engine": emit})  # solve for the engine that will run it
+        engine = engine_of(emit)
+        if engine is not None:  # solve for the engine that will run it
+            scenario = scenario.model_copy(update={"engine": engine})
     answer = schedule_verb(
         resolve(scenario),
         max_batch=max_batch,
@@ -119,20 +118,29 @@ def schedule(
         min_range_batches=hysteresis,
         context_weights=_shares(mix, scenario),
     )
-    text = engine_text(answer, engine=emit)
+    texts = emit_texts(answer, emit or answer.resolved.deployment.profile.engine)
     if out is not None:
-        write_text(out, text.text, force=force)
-        typer.echo(f"wrote {out}", err=True)
+        for text in texts:
+            target = Path(out) if len(texts) == 1 else Path(out) / text.file_name
+            write_text(target, text.text, force=force)
+            typer.echo(f"wrote {target}", err=True)
     if json_out:
-        data = schedule_json(answer, text.text)
-        data |= {"launch": text.launch, "settings": list(text.settings), "warnings": list(text.warnings)}
+        data = schedule_json(answer, texts[0].text)
+        data |= {
+            "texts": {text.file_name: text.text for text in texts},
+            "launch": texts[0].launch,
+            "settings": list(texts[0].settings),
+            "warnings": list(texts[0].warnings),
+        }
         show_json(data)
         return
     from rooflinesim.report import notes, schedule_view
 
     show(schedule_view(answer))
-    show(Text(f"{text.engine}: {text.file_name}", style="bold"))
-    typer.echo(text.text.rstrip())
+    for text in texts:
+        show(Text(f"{text.engine}: {text.file_name}", style="bold"))
+        typer.echo(text.text.rstrip())
+    text = texts[0]
     typer.echo(f"launch: {text.launch}")
     for setting in text.settings:
         show(Text(f"needs {setting}", style="dim"))
