@@ -3,6 +3,7 @@ gives."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -76,10 +77,12 @@ class Ceilings:
         """Data-sheet memory bandwidth, bytes per second."""
         return self.gpu.mem_bytes_per_s
 
-    @property
-    def link_bytes_per_s(self) -> float:
-        """Link bandwidth of one rank in one direction, bytes per second."""
-        link = self.gpu.link_bytes_per_s
+    def link_bytes_per_s(self, n_ranks: int) -> float:
+        """Link bandwidth of one rank in one direction within a group, bytes per second.
+
+        On a mesh a pair has one link of many; beyond the domain of the scale-up link it is PCIe.
+        """
+        link = self.gpu.group_link_bytes_per_s(n_ranks)
         if link is None:
             raise SpecError(f"{self.gpu.id}: no scale-up link and no PCIe generation known; use tp=1")
         return link
@@ -135,3 +138,20 @@ def _pick(fits: dict[str, T], key: str, calibration_id: str, family: str) -> T:
     raise SpecError(
         f"calibration {calibration_id}: no {family} fit for {key!r}; it has {', '.join(sorted(fits))}"
     )
+
+
+def memory_class(gpu: GpuSpec) -> str:
+    """``hbm`` or ``gddr`` (everything that is no HBM)."""
+    return "hbm" if gpu.memory_type.upper().startswith("HBM") else "gddr"
+
+
+def rule_classes(gpu: GpuSpec) -> tuple[str, str]:
+    """Classes whose rule may stand in for an unmeasured accelerator, the closest first.
+
+    >>> from rooflinesim.registry import gpu
+    >>> rule_classes(gpu("h100-sxm")), rule_classes(gpu("a40"))
+    (('hopper-hbm', 'hbm'), ('ampere-gddr', 'gddr'))
+    """
+    memory = memory_class(gpu)
+    family = re.sub(r"[^a-z0-9]+", "-", gpu.architecture.lower()).strip("-")
+    return f"{family}-{memory}", memory

@@ -103,6 +103,8 @@ def gemm_form(
     >>> t, c, q = gemm_form(rows=np.array(64.0), out_features=8192, in_features=8192,
     ...     weight_bytes=134217728.0, activation_bytes=0.0, peak_flops_per_s=1e15, mem_bytes_per_s=1e12,
     ...     sm_count=132, t_fixed_s=3e-6, k_latency_s=0.0, mem_eff=0.5, compute_eff=1.0, ridge_p=40.0,
+    ...     pad_frac=0.0, wave_frac=0.0, occupancy_exp=0.0, tile_m_min=1, tile_m_max=1, tile_n=64,
+    ...     stream_tile_n=64)
     >>> round(float(t) * 1e6, 3)
     271.435
     """

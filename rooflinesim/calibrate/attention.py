@@ -203,11 +203,7 @@ def fit_attention(gpu: GpuSpec, engine: str, key: str) -> AttentionFit | None:
         if mla or not (table.number("head_dim") == width).any():
             extra[name] = 1.0
     params = [p for p in (_MLA if mla else _DECODE) if p.name not in extra]
-    shape = (
-        (table.number("num_heads"), table.number("batch_size"))
-        if mla
-        else tuple(table.number(c) for c in ("num_heads", "kv_heads", "head_dim", "window_size"))
-    )
+    shape = _shape(table, mla)
     side = halves(*shape)
     train, long = side == 0, table.number("step") + 1 >= 512
     measured_s = table.number("latency") * 1e-3
@@ -260,6 +256,33 @@ def fit_attention(gpu: GpuSpec, engine: str, key: str) -> AttentionFit | None:
             if mask.any()
         ),
     )
+
+
+def evaluate(gpu: GpuSpec, engine: str, key: str, fit: AttentionFit) -> tuple[FloatArray, FloatArray] | None:
+    """(model, measured) seconds of any fit on held-out rows: context >= 512, cache too large to be warm."""
+    mla, kv = key.startswith("mla-"), key.removeprefix("mla-")
+    table = _mla_rows(gpu, engine, kv) if mla else _decode_rows(gpu, engine, kv)
+    if table is None:
+        return None
+    inputs = _mla_inputs(kv, table) if mla else _decode_inputs(gpu, kv, table)
+    cache_bytes = (gpu.l2_cache.value if gpu.l2_cache is not None else 1.0) * 1e6
+    use = (
+        (halves(*_shape(table, mla)) == 1)
+        & (table.number("step") + 1 >= 512)
+        & (inputs["kv_bytes"] > 1.3 * cache_bytes)
+    )
+    return _model(gpu, _rows(inputs, use), fit.ridge_p, _estimates(fit), {}), table.number("latency")[
+        use
+    ] * 1e-3
+
+
+def _estimates(fit: AttentionFit) -> dict[str, float]:
+    return {name: value for name, value in fit.params.items() if name != "ridge_p"}
+
+
+def _shape(table: Table, mla: bool) -> tuple[FloatArray, ...]:
+    names = ("num_heads", "batch_size") if mla else ("num_heads", "kv_heads", "head_dim", "window_size")
+    return tuple(table.number(name) for name in names)
 
 
 def _rows(inputs: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:

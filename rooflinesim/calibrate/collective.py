@@ -150,6 +150,28 @@ def fit_allreduce(gpu: GpuSpec, engine: str) -> CollectiveFit | None:
     )
 
 
+def evaluate(gpu: GpuSpec, engine: str, fit: CollectiveFit) -> tuple[FloatArray, FloatArray] | None:
+    """(model, measured) seconds of any fit on held-out all-reduce sizes in a graph; ``None`` without rows."""
+    raw, link = load(gpu.id, engine, "comm", "custom_allreduce"), gpu.link_bytes_per_s
+    if raw is None or link is None:
+        return None
+    table = raw.median_by(("kernel_source", "num_gpus", "message_size"))
+    table = table.where(
+        (2.0 * table.number("message_size") <= MAX_BYTES)
+        & ~np.char.endswith(table.text("kernel_source"), "_eager")
+    )
+    model, measured = [], []
+    for count, at in fit.ranks.items():
+        rows = table.where(table.number("num_gpus") == count)
+        if len(rows) < 12:
+            continue
+        bytes_ = 2.0 * rows.number("message_size")
+        held = np.argsort(np.argsort(bytes_)) % 2 == 1
+        model.append(_predict(at, bytes_[held], link, "allreduce", count))
+        measured.append(rows.number("latency")[held] * 1e-3)
+    return (np.concatenate(model), np.concatenate(measured)) if model else None
+
+
 def fit_nccl(gpu: GpuSpec, op: str) -> CollectiveFit | None:
     """NCCL (oneCCL on Intel): ``all_reduce``, ``all_gather`` or ``alltoall``, 16-bit messages."""
     library = "nccl"

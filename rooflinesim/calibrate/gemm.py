@@ -202,6 +202,22 @@ def fit_gemm(gpu: GpuSpec, engine: str, fmt: str) -> GemmFit | None:
     )
 
 
+def evaluate(gpu: GpuSpec, engine: str, fmt: str, fit: GemmFit) -> tuple[FloatArray, FloatArray] | None:
+    """(model, measured) seconds of any fit on one accelerator's held-out core rows; ``None`` without rows."""
+    table = rows_of(gpu, engine, fmt)
+    if table is None:
+        return None
+    m, n, k = table.number("m"), table.number("n"), table.number("k")
+    core = table.where(
+        (zone(m, n, k) == "core") & (halves(n, k) == 1) & ((m > 1) | ~_single_row_is_slow(table))
+    )
+    return gemm_form(**_inputs(gpu, fmt, core), **_any(fit.params))[0], core.number("latency") * 1e-3
+
+
+def _any(params: dict[str, float]) -> dict[str, Any]:
+    return dict(params)
+
+
 def _single_row_is_slow(table: Table) -> bool:
     m, n, k, t = (table.number(name) for name in ("m", "n", "k", "latency"))
     key = n * 1e6 + k

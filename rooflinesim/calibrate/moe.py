@@ -26,6 +26,8 @@ FORMATS: Final[dict[str, tuple[str, ...]]] = {
 }
 #: (hidden, intermediate) of experts with two matrices instead of three (no gate)
 NOT_GATED: Final = {(2688, 1856), (1024, 2688), (2048, 5120), (8192, 5120), (4096, 2688)}
+#: kernels that were timed with a gate for every shape
+ALWAYS_GATED: Final = ("sglang_fused_moe_triton", "vllm_fused_moe")
 #: (hidden, experts) routed within groups: ``balanced`` rows leave half of the experts cold
 GROUPED: Final = {(7168, 256)}
 TILES: Final = (1, 8, 32, 128)
@@ -86,7 +88,8 @@ def rows_of(gpu: GpuSpec, engine: str, dtype: str) -> Table | None:
 
 def _matrices(table: Table) -> FloatArray:
     key = table.number("hidden_size") * 1e6 + table.number("inter_size")
-    return np.where(np.isin(key, [h * 1e6 + i for h, i in NOT_GATED]), 2.0, 3.0)
+    plain = np.isin(key, [h * 1e6 + i for h, i in NOT_GATED])
+    return np.where(plain & ~np.isin(table.text("kernel_source"), ALWAYS_GATED), 2.0, 3.0)
 
 
 def _expert_params(table: Table) -> FloatArray:
@@ -184,3 +187,15 @@ def fit_moe(gpu: GpuSpec, engine: str, fmt: str) -> MoeFit | None:
         + ("all shapes (too few to hold any out)" if lonely else "half of the expert shapes"),
         score=scores,
     )
+
+
+def evaluate(gpu: GpuSpec, engine: str, fmt: str, fit: MoeFit) -> tuple[FloatArray, FloatArray] | None:
+    """(model, measured) seconds of any fit on the held-out rows of one accelerator; ``None`` without rows."""
+    found = (rows_of(gpu, engine, dtype) for dtype in FORMATS[fmt])
+    table = next((t for t in found if t is not None and len(t) >= 200), None)
+    if table is None:
+        return None
+    side = _shape_halves(table)
+    held = table.where(side == 1) if (side == 1).any() else table
+    params: dict[str, Any] = dict(fit.params)
+    return moe_form(**_inputs(gpu, fmt, held), **params)[0], held.number("latency") * 1e-3

@@ -147,7 +147,7 @@ def halves(*columns: NDArray[np.float64]) -> NDArray[np.int64]:
     the halves are equally large, the same at each run, and share no shape.
 
     >>> halves(np.array([1.0, 2.0, 1.0, 3.0]), np.array([5.0, 5.0, 5.0, 5.0])).tolist()
-    [0, 1, 0, 0]
+    [0, 0, 0, 1]
     """
     unique, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     hashes = np.array([zlib.crc32(",".join(f"{value:.0f}" for value in row).encode()) for row in unique])
