@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from rooflinesim.errors import InputError, SpecError, near_misses, unknown_name
+from rooflinesim.specs.achievable import Achievable, first_defaults, lent
 from rooflinesim.specs.calibration import Calibration
 from rooflinesim.specs.engine import EngineProfile
 from rooflinesim.specs.files import load_yaml_spec, read_yaml, spec_root
@@ -193,16 +194,26 @@ def engines() -> list[str]:
 def calibration(gpu_id: str, *, engine: str | None = None) -> Calibration | None:
     """The stored efficiencies of an accelerator, or ``None``.
 
-    Tried in order: the fit for that engine, the fit for any engine, and the first defaults taken from
-    published achievable ceilings (``calibrations/achievable``).
+    Tried in order: the fit for that engine, the fit for any engine, the fits of an accelerator with the same
+    silicon, and the rule with published achievable ceilings put in (``calibrations/achievable``).
     """
+    fitted = _fitted(gpu_id, engine)
+    path = spec_root("hw_specs") / "calibrations" / "achievable" / f"{gpu_id}.yaml"
+    if fitted is not None or not path.is_file():
+        return fitted
+    ceilings = _load(path, Achievable)
+    lender = _fitted(ceilings.like, engine) if ceilings.like else None
+    if lender is not None:
+        return lent(ceilings, lender)
+    rule = _fitted("rule", None)
+    return None if rule is None else first_defaults(ceilings, rule)
+
+
+def _fitted(gpu_id: str, engine: str | None) -> Calibration | None:
     folder = spec_root("hw_specs") / "calibrations"
-    names = [f"{gpu_id}--{engine}.yaml"] if engine else []
-    for path in [folder / name for name in (*names, f"{gpu_id}.yaml")] + [
-        folder / "achievable" / f"{gpu_id}.yaml"
-    ]:
-        if path.is_file():
-            return _load(path, Calibration)
+    for name in [f"{gpu_id}--{engine}.yaml", f"{gpu_id}.yaml"] if engine else [f"{gpu_id}.yaml"]:
+        if (folder / name).is_file():
+            return _load(folder / name, Calibration)
     return None
 
 

@@ -265,7 +265,7 @@ def time_op(op: Op, ceilings: Ceilings, *, graph: bool = True) -> TimedOp:
             message_bytes=op.comm_bytes,
             n_ranks=op.n_ranks,
             pattern=op.pattern,
-            link_bytes_per_s=ceilings.link_bytes_per_s,
+            link_bytes_per_s=ceilings.link_bytes_per_s(op.n_ranks),
             fit=cfit,
             graph=graph,
         )
@@ -273,7 +273,7 @@ def time_op(op: Op, ceilings: Ceilings, *, graph: bool = True) -> TimedOp:
             message_bytes=_ZERO,
             n_ranks=op.n_ranks,
             pattern=op.pattern,
-            link_bytes_per_s=ceilings.link_bytes_per_s,
+            link_bytes_per_s=ceilings.link_bytes_per_s(op.n_ranks),
             fit=cfit,
             graph=graph,
         )

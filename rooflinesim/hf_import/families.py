@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
+from pydantic import Field
+
 from rooflinesim.hf_import.reader import Config
 from rooflinesim.specs.base import Frozen
 
@@ -33,7 +35,7 @@ class Family(Frozen):
     output_gate: bool = False
     positions: int | None = None  # learned position table: entries beyond max_position_embeddings
     mtp_without_key: int = 0
-    defaults: dict[str, Any] = {}  # noqa: RUF012 - frozen model, never mutated
+    defaults: dict[str, Any] = Field(default_factory=dict)
 
 
 _GEMMA2: Final = {
@@ -120,9 +122,9 @@ _SYNONYMS: Final = {
 REFUSED: Final[dict[str, tuple[str, ...]]] = {
     "encoder-decoder": (
         "t5", "mt5", "umt5", "longt5", "switch_transformers", "bart", "mbart", "mbart50", "pegasus", "marian",
-        "whisper", "m2m_100", "nllb_moe", "led", "blenderbot", "prophetnet", "encoder_decoder", "speech_to_text",
-        "seamless_m4t", "t5gemma", "moonshine", "plbart", "bigbird_pegasus", "fsmt", "florence2",
-        "vision_encoder_decoder",
+        "whisper", "m2m_100", "nllb_moe", "led", "blenderbot", "prophetnet", "encoder_decoder",
+        "speech_to_text", "seamless_m4t", "t5gemma", "moonshine", "plbart", "bigbird_pegasus", "fsmt",
+        "florence2", "vision_encoder_decoder",
     ),
     "encoder": (
         "bert", "roberta", "distilbert", "deberta", "deberta_v2", "albert", "electra", "xlm_roberta",

@@ -233,3 +233,20 @@ def test_own_file_errors_name_file_and_field(tmp_path: Path, old: str, new: str,
     text = str(caught.value)
     assert text.startswith(f"{path}: ") and "\n" not in text
     assert re.search(message.replace("(given", r"\(given").replace("')", r"'\)"), text), text
+
+
+def test_every_source_key_is_explained() -> None:
+    import yaml
+
+    from rooflinesim.specs.files import spec_root
+
+    known = set(yaml.safe_load((spec_root("hw_specs") / "sources.yaml").read_text(encoding="utf-8")))
+    for name in registry.gpus():
+        spec = registry.gpu(name)
+        quantities = [getattr(spec, field) for field in COLUMNS] + list(spec.peaks.values())
+        texts = [
+            one.source for one in quantities if one is not None and one.kind in ("datasheet", "measured")
+        ]
+        for text in [*texts, spec.price_source]:
+            keys = {key.strip() for key in re.sub(r"\([^)]*\)", "", text).split(";")} - {""}
+            assert keys <= known, (name, keys - known)
