@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -12,9 +13,11 @@ from rich.text import Text
 from rooflinesim.units import GIB
 
 if TYPE_CHECKING:  # only the types: a report must not import what its command does not use
+    from rooflinesim.api.check import CheckedSchedule
     from rooflinesim.api.explain import Explanation
     from rooflinesim.api.predict import Point, Prediction
-    from rooflinesim.api.schedule import CheckedSchedule, ScheduleAnswer
+    from rooflinesim.api.schedule import ScheduleAnswer
+    from rooflinesim.memory import Footprint
 
 MS = 1e3
 US = 1e6
@@ -35,6 +38,7 @@ def prediction_view(prediction: Prediction) -> RenderableType:
     body: list[RenderableType] = [head]
     if many:
         body.append(summary_table(prediction.points))
+        body.extend(Text(line) for line in crossover_lines(prediction))
     else:
         for point in prediction.points:
             body.extend(point_view(point))
@@ -133,6 +137,19 @@ def verdict(point: Point) -> Text:
     return text
 
 
+def crossover_lines(prediction: Prediction) -> list[str]:
+    """From which batch on speculation no longer pays, per context."""
+    out = []
+    for context, batch in prediction.break_even_batches().items():
+        if batch == math.inf:
+            out.append(f"context {context}: speculation pays at every batch shown")
+        elif batch == 0.0:
+            out.append(f"context {context}: speculation pays at no batch shown")
+        else:
+            out.append(f"context {context}: speculation stops paying at a batch of about {batch:.0f}")
+    return out
+
+
 def summary_table(points: tuple[Point, ...]) -> Table:
     """One line per (batch, context)."""
     table = Table(box=box.SIMPLE_HEAD)
@@ -172,6 +189,30 @@ def summary_table(points: tuple[Point, ...]) -> Table:
             "; ".join(remark),
         )
     return table
+
+
+def memory_view(memory: Footprint, *, batch_size: int, replicas: int) -> RenderableType:
+    """Memory of one rank, line by line, and how many sequences fit."""
+    table = Table(box=box.SIMPLE_HEAD, title="memory of one rank", title_justify="left", title_style="")
+    table.add_column("what")
+    table.add_column("GiB", justify="right")
+    table.add_column("remark")
+    table.add_row("device", f"{memory.capacity_bytes / GIB:.2f}", "as the driver reports it")
+    table.add_row("the engine may use", f"{memory.usable_bytes / GIB:.2f}")
+    for line in memory.fixed:
+        table.add_row(line.name, f"{line.size_bytes / GIB:.2f}", line.note)
+    table.add_row(
+        "left for caches", f"{memory.free_bytes / GIB:.2f}", f"{memory.kv_bytes_per_token:,.0f} B per token"
+    )
+    table.add_row("cache of one sequence", f"{memory.kv_bytes_per_seq / GIB:.3f}")
+    if memory.state_bytes_per_seq:
+        table.add_row("recurrent state of one sequence", f"{memory.state_bytes_per_seq / GIB:.3f}")
+    if memory.lookahead_bytes_per_seq:
+        table.add_row(
+            "slots for drafted tokens", f"{memory.lookahead_bytes_per_seq / GIB:.4f}", "per sequence"
+        )
+    fits = math.floor(max(memory.free_bytes, 0.0) / max(memory.bytes_per_seq, 1.0)) * replicas
+    return Group(table, Text(f"{fits} sequences fit (asked: {batch_size})"))
 
 
 def explanation_view(answer: Explanation) -> RenderableType:
@@ -267,7 +308,7 @@ def checked_view(checked: CheckedSchedule) -> RenderableType:
             style="yellow" if part.off_is_better else "",
         )
     lines = Text()
-    for finding in checked.read.findings:
+    for finding in checked.findings:
         lines.append(
             f"{finding.level}: {finding.message}\n",
             style="red" if finding.level == "error" else "yellow",

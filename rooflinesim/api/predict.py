@@ -10,6 +10,7 @@ import numpy as np
 
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
+from rooflinesim.solver import break_even_batch
 from rooflinesim.specs.scenario import Scenario
 from rooflinesim.units import GIB
 
@@ -68,6 +69,19 @@ class Prediction:
     resolved: Resolved
     points: tuple[Point, ...]
     provenance: dict[str, str]
+
+    def break_even_batches(self) -> dict[int, float]:
+        """Context → the batch beyond which the best K no longer pays: 0 never, inf always; needs several
+        batches."""
+        out: dict[int, float] = {}
+        for context in sorted({p.context_tokens for p in self.points}):
+            rows = sorted(
+                (p.batch_size, p.best_row.speedup) for p in self.points if p.context_tokens == context
+            )
+            if len(rows) > 1:
+                n, gain = zip(*rows, strict=True)
+                out[context] = float(break_even_batch(batch_size=n, speedup=gain))
+        return out
 
 
 def predict(scenario: Scenario, *, seed: int = 0) -> Prediction:
@@ -229,5 +243,6 @@ def as_json(prediction: Prediction) -> dict[str, Any]:
             }
             for p in prediction.points
         ],
+        "break_even_batch": {str(c): _num(b) for c, b in prediction.break_even_batches().items()},
         "provenance": prediction.provenance,
     }

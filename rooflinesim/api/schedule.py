@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
-from rooflinesim.engines import EngineText, ReadSchedule, emit_schedule, read_schedule
+from rooflinesim.engines import EngineText, emit_schedule
 from rooflinesim.errors import InputError
 from rooflinesim.graphs import captured_requests, max_graph_batch
 from rooflinesim.schedule import (
@@ -197,63 +196,3 @@ def engine_text(answer: ScheduleAnswer, *, engine: str | None = None) -> EngineT
         tensor_parallel=d.parallel.tp,
         data_parallel=d.parallel.dp,
     )
-
-
-@dataclass(frozen=True)
-class CheckedSchedule:
-    """A schedule read from a file, as its engine runs it, rated by our table and set beside ours."""
-
-    read: ReadSchedule
-    rated: SolvedSchedule
-    ours: ScheduleAnswer
-    graph_findings: tuple[str, ...] = ()
-
-
-def check_schedule(
-    scenario: Scenario | Resolved,
-    file: Path,
-    *,
-    engine: str | None = None,
-    max_batch: int | None = None,
-    num_speculative_tokens: int | None = None,
-) -> CheckedSchedule:
-    """Read a schedule of any engine, expand it as the engine does, and rate it."""
-    resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
-    top = max_batch or default_max_batch(resolved)
-    read = read_schedule(file, engine=engine, max_batch=top, num_speculative_tokens=num_speculative_tokens)
-    given = Schedule.from_k_by_batch(list(read.expand(top)))
-    return CheckedSchedule(
-        read=read,
-        rated=rate(resolved, given, max_batch=top),
-        ours=schedule(resolved, max_batch=top),
-        graph_findings=_graph_findings(resolved, given),
-    )
-
-
-def _graph_findings(resolved: Resolved, given: Schedule) -> tuple[str, ...]:
-    """Ranges that reach past the last captured graph of their K."""
-    out = []
-    for low, high, k in given.ranges:
-        limit = graph_limit(resolved, k)
-        if high > limit:
-            out.append(
-                f"batches {max(low, limit + 1)}-{high} at K = {k} run without a CUDA graph "
-                f"(last graph: {limit})"
-            )
-    return tuple(out)
-
-
-def rate_json(checked: CheckedSchedule) -> dict[str, Any]:
-    """Schema 1: the file's ranges as the engine runs them, findings, regret against ours."""
-    return {
-        "schema": 1,
-        "engine": checked.read.engine,
-        "ranges": [list(r) for r in checked.rated.schedule.ranges],
-        "findings": [{"code": f.code, "level": f.level, "message": f.message} for f in checked.read.findings],
-        "graph_findings": list(checked.graph_findings),
-        "regret_max": checked.rated.regret_max,
-        "regret_mean": checked.rated.regret_mean,
-        "gain_over_off": checked.rated.gain_over_off,
-        "ours": [list(r) for r in checked.ours.schedule.ranges],
-        "assumed": list(checked.ours.resolved.assumed),
-    }

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rooflinesim.api import Scenario, as_json
+from rooflinesim.api import Scenario, as_json, fit_memory
 from rooflinesim.api import predict as predict_verb
 from rooflinesim.cli.options import with_scenario
 from rooflinesim.cli.out import show, show_json
@@ -21,6 +21,9 @@ def predict(
             "--explain", help="Also show every op of the step at this K (-1: the best K).", show_default=False
         ),
     ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Also show where the memory of one rank goes.")
+    ] = False,
     plot: Annotated[
         str | None, typer.Option("--plot", help="Write a figure (.png, .svg, .pdf).", show_default=False)
     ] = None,
@@ -53,6 +56,13 @@ def predict(
         show(prediction_view(answer))
         if explanation is not None:
             show(explanation_view(explanation))
+        if memory:
+            from rooflinesim.report import memory_view
+
+            point = answer.points[0]
+            footprint = fit_memory(answer.resolved, context_tokens=point.context_tokens, k=point.best_k)
+            replicas = answer.resolved.deployment.parallel.dp
+            show(memory_view(footprint, batch_size=point.batch_size, replicas=replicas))
     if plot is not None:
         from rooflinesim.plots import save_prediction
 

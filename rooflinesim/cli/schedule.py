@@ -9,10 +9,11 @@ import typer
 from rich.text import Text
 
 from rooflinesim.api import Scenario, resolve
+from rooflinesim.api.check import CheckedSchedule, check_schedule, rate_json
 from rooflinesim.api.emit import emit as emit_texts
 from rooflinesim.api.emit import engine_of
-from rooflinesim.api.schedule import CheckedSchedule, check_schedule, rate_json, schedule_json
 from rooflinesim.api.schedule import schedule as schedule_verb
+from rooflinesim.api.schedule import schedule_json
 from rooflinesim.cli.options import with_scenario
 from rooflinesim.cli.out import show, show_json
 from rooflinesim.errors import InputError
