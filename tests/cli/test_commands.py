@@ -24,7 +24,7 @@ def call(*args):
 def invoke(*args):
     result = runner.invoke(build(args[0]), list(args))
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def data(*args):
