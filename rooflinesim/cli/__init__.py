@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[str, str, bool]] = {
     "schedule": ("rooflinesim.cli.schedule", "schedule", False),
     "acceptance": ("rooflinesim.cli.acceptance", "acceptance", False),
     "tune": ("rooflinesim.cli.tune", "tune", False),
-    "calibrate": ("rooflinesim.cli.calibrate", "app", True),
+    "calibrate": ("rooflinesim.cli.calibrate", "calibrate", False),
     "validate": ("rooflinesim.cli.validate", "validate", False),
     "bench": ("rooflinesim.cli.bench", "app", True),
     "specs": ("rooflinesim.cli.specs", "app", True),
