@@ -3,7 +3,6 @@ gives."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -138,20 +137,3 @@ def _pick(fits: dict[str, T], key: str, calibration_id: str, family: str) -> T:
     raise SpecError(
         f"calibration {calibration_id}: no {family} fit for {key!r}; it has {', '.join(sorted(fits))}"
     )
-
-
-def memory_class(gpu: GpuSpec) -> str:
-    """``hbm`` or ``gddr`` (everything that is no HBM)."""
-    return "hbm" if gpu.memory_type.upper().startswith("HBM") else "gddr"
-
-
-def rule_classes(gpu: GpuSpec) -> tuple[str, str]:
-    """Classes whose rule may stand in for an unmeasured accelerator, the closest first.
-
-    >>> from rooflinesim.registry import gpu
-    >>> rule_classes(gpu("h100-sxm")), rule_classes(gpu("a40"))
-    (('hopper-hbm', 'hbm'), ('ampere-gddr', 'gddr'))
-    """
-    memory = memory_class(gpu)
-    family = re.sub(r"[^a-z0-9]+", "-", gpu.architecture.lower()).strip("-")
-    return f"{family}-{memory}", memory

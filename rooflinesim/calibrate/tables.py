@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -120,6 +120,7 @@ def versions(gpu: str, engine: str, family: str, table: str) -> list[str]:
     return sorted(found, key=_order)
 
 
+@lru_cache(maxsize=6)
 def load(gpu: str, engine: str, family: str, table: str) -> Table | None:
     """A table at the engine's version, else the nearest older one, else the oldest; ``None`` if absent."""
     found = versions(gpu, engine, family, table)

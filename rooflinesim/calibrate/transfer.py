@@ -1,8 +1,8 @@
 """Rules for accelerators that nobody measured: medians over those that were, and how far off such a rule is.
 
-An unmeasured accelerator takes the class of its architecture and kind of memory (``hopper-hbm``), else that of
-its memory (``hbm``, ``gddr``), else the general rule. The error of a rule is measured by leaving one accelerator
-out: its class without it predicts its held-out rows.
+An unmeasured accelerator takes the class of its architecture and kind of memory (``hopper-hbm``), else that
+of its memory (``hbm``, ``gddr``), else the general rule. The error of a rule is measured by leaving one
+accelerator out: its class without it predicts its held-out rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from rooflinesim import registry
 from rooflinesim.calibrate import attention, collective, gemm, moe, tables
 from rooflinesim.calibrate.fitting import score
-from rooflinesim.efficiency import memory_class, rule_classes
 from rooflinesim.grid import FloatArray
 from rooflinesim.specs.base import Estimate
 from rooflinesim.specs.calibration import (
@@ -27,6 +26,7 @@ from rooflinesim.specs.calibration import (
     FamilyFit,
     RanksFit,
     Score,
+    rule_classes,
 )
 from rooflinesim.specs.gpu import GpuSpec
 
@@ -41,6 +41,11 @@ class Measured:
 
     gpu: GpuSpec
     fits: Calibration
+
+    @property
+    def classes(self) -> tuple[str, str]:
+        """Its rule classes, the closest first."""
+        return rule_classes(architecture=self.gpu.architecture, memory_type=self.gpu.memory_type)
 
 
 def _median(estimates: Sequence[Estimate]) -> Estimate:
@@ -94,9 +99,11 @@ def _merge_collective(fits: Sequence[CollectiveFit], source: str) -> CollectiveF
     )
 
 
-def _merge_keys(tables_: Sequence[Mapping[str, FitT]], source: str) -> dict[str, FitT]:
-    keys = dict.fromkeys(key for t in tables_ for key in t)
-    return {key: _merge([t[key] for t in tables_ if key in t], source) for key in keys}
+def _merge_keys(parts: Sequence[Mapping[str, FitT]], source: str) -> dict[str, FitT]:
+    """Key by key; 16 bit becomes ``*``, which serves every key that nobody measured."""
+    keys = dict.fromkeys(key for part in parts for key in part)
+    merged = {key: _merge([part[key] for part in parts if key in part], source) for key in keys}
+    return {"*" if key == "bf16" else key: fit for key, fit in merged.items()}
 
 
 def rule_of(name: str, engine: str, peers: Sequence[Measured]) -> Calibration:
@@ -129,11 +136,12 @@ def rule_of(name: str, engine: str, peers: Sequence[Measured]) -> Calibration:
         allgather=collective_(f.allgather for f in fits),
         source=source,
         attribution=tables.ATTRIBUTION,
+        notes=f"efficiencies are medians over {', '.join(p.gpu.id for p in peers)} ({name})",
     )
 
 
 def _class_members(name: str, measured: Sequence[Measured]) -> list[Measured]:
-    return [m for m in measured if name in rule_classes(m.gpu)]
+    return [m for m in measured if name in m.classes]
 
 
 def _evaluations(rule: Calibration, target: Measured) -> dict[tuple[str, str], Pair]:
@@ -146,29 +154,31 @@ def _evaluations(rule: Calibration, target: Measured) -> dict[tuple[str, str], P
             out[family, key] = pair
 
     for key, fit in rule.gemm.items():
-        keep("gemm", key, gemm.evaluate(target.gpu, engine, key, fit))
+        keep("gemm", key, gemm.evaluate(target.gpu, engine, _measured_key(key), fit))
     for key, att in rule.attention.items():
-        keep("attention", key, attention.evaluate(target.gpu, engine, key, att))
+        keep("attention", key, attention.evaluate(target.gpu, engine, _measured_key(key), att))
     for key, experts in rule.moe.items():
-        if key in moe.FORMATS:
-            keep("moe", key, moe.evaluate(target.gpu, engine, key, experts))
+        keep("moe", key, moe.evaluate(target.gpu, engine, _measured_key(key), experts))
     keep("allreduce", "", collective.evaluate(target.gpu, engine, rule.allreduce))
     return out
 
 
+def _measured_key(key: str) -> str:
+    return "bf16" if key == "*" else key
+
+
 def leave_one_out(measured: Sequence[Measured], engine: str) -> dict[str, dict[tuple[str, str], list[Pair]]]:
-    """Class → (family, key) → pairs: each accelerator predicted by the finest class others share with it."""
+    """Class → (family, key) → pairs: each accelerator predicted by the others of its class."""
     out: dict[str, dict[tuple[str, str], list[Pair]]] = {}
     for target in measured:
         others = [m for m in measured if m.gpu.id != target.gpu.id]
-        for name in rule_classes(target.gpu):
+        for name in target.classes:
             peers = _class_members(name, others)
             if not peers:
                 continue
             rule = rule_of(name, engine, peers)
             for where, pair in _evaluations(rule, target).items():
                 out.setdefault(name, {}).setdefault(where, []).append(pair)
-            break
     return out
 
 
@@ -191,7 +201,7 @@ def rules(measured: Sequence[Measured], engine: str) -> list[Calibration]:
     A class of one takes the spread of its memory's class.
     """
     tested = leave_one_out(measured, engine)
-    names = dict.fromkeys(name for m in measured for name in rule_classes(m.gpu))
+    names = dict.fromkeys(name for m in measured for name in m.classes)
     out = []
     for name in names:
         rule = rule_of(name, engine, _class_members(name, measured))
@@ -229,9 +239,9 @@ def stored(engine: str) -> list[Measured]:
     for gpu_id in tables.FOLDERS:
         gpu = registry.gpu(gpu_id)
         fits = registry.calibration(gpu_id, engine=engine)
-        if fits is not None and fits.kind == "measured":
+        if fits is not None and fits.kind == "measured" and fits.engine == engine:
             out.append(Measured(gpu, fits))
     return out
 
 
-__all__ = ["Measured", "leave_one_out", "memory_class", "rule_classes", "rule_of", "rules", "stored"]
+__all__ = ["Measured", "leave_one_out", "rule_of", "rules", "stored"]

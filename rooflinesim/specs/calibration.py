@@ -5,6 +5,7 @@ Each family's equation is in ``rooflinesim.forms``; the field names here are the
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -149,6 +150,23 @@ class Calibration(Frozen):
     allreduce: CollectiveFit
     alltoall: CollectiveFit | None = None
     allgather: CollectiveFit | None = None
+    off_host_s: Estimate | None = (
+        None  # measured on one's own machine: replaces the engine profile's off_step_s
+    )
+    sd_host_s: Estimate | None = None  # ... and its sd_round_s
     source: str = ""
     attribution: str = ""
     notes: str = ""
+
+
+def rule_classes(*, architecture: str, memory_type: str) -> tuple[str, str]:
+    """Classes whose rule may stand in for an unmeasured accelerator, the closest first.
+
+    The kind of memory is ``hbm`` or ``gddr`` (everything else).
+
+    >>> rule_classes(architecture="Blackwell (GB202)", memory_type="GDDR7")
+    ('blackwell-gb202-gddr', 'gddr')
+    """
+    memory = "hbm" if memory_type.upper().startswith("HBM") else "gddr"
+    family = re.sub(r"[^a-z0-9]+", "-", architecture.lower()).strip("-")
+    return f"{family}-{memory}", memory
