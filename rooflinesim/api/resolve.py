@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rooflinesim import registry
-from rooflinesim.acceptance import Conversion, parse_acceptance
+from rooflinesim.acceptance import Conversion, parse_acceptance, parse_context_table
 from rooflinesim.efficiency import Ceilings, ideal_calibration
 from rooflinesim.errors import InputError, SpecError
 from rooflinesim.specs.calibration import Calibration
+from rooflinesim.specs.checks import check_gpu
 from rooflinesim.specs.engine import EngineProfile
 from rooflinesim.specs.files import load_yaml_spec
 from rooflinesim.specs.gpu import GpuSpec
@@ -20,6 +21,8 @@ from rooflinesim.units import GIB, KV_BYTES, WEIGHT_BYTES
 
 #: Drafters tried, in order, when the scenario says ``auto``.
 AUTO_METHODS = ("eagle3", "mtp", "eagle")
+#: A larger table of acceptance by context is refused unread.
+MAX_TABLE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def resolve(scenario: Scenario) -> Resolved:
         assumed.append(f"model keys filled from family defaults: {', '.join(target.defaulted)}")
     if target.unrecognised:
         warnings.append(f"config keys not used: {', '.join(target.unrecognised)}")
+    warnings += [f"{gpu.id}: {finding}" for finding in check_gpu(gpu)]
     parallel = Parallel(tp=scenario.tp, ep=scenario.ep, pp=scenario.pp, dp=scenario.dp)
     check_parallel(target, parallel)
     target, formats = resolve_formats(scenario, target, gpu, profile, assumed)
@@ -269,9 +273,22 @@ def resolve_acceptance(scenario: Scenario, method: str, assumed: list[str]) -> C
         "conditional": scenario.conditional,
     }
     given = {name: text for name, text in forms.items() if text is not None}
+    files = [
+        flag
+        for flag, file in (
+            ("--accept-file", scenario.accept_file),
+            ("--accept-by-ctx", scenario.accept_by_ctx),
+        )
+        if file is not None
+    ]
+    if files and (given or len(files) > 1):
+        raise InputError(f"acceptance: give one form, not {files[0]} and another")
+    if scenario.accept_by_ctx is not None:
+        from rooflinesim.engines.reading import open_text
+
+        table = open_text(scenario.accept_by_ctx, max_bytes=MAX_TABLE_BYTES)
+        return parse_context_table(table.text(max_bytes=MAX_TABLE_BYTES), where=table.name)
     if scenario.accept_file is not None:
-        if given:
-            raise InputError("acceptance: give one form, not --accept-file and another")
         from rooflinesim.api.logs import acceptance_from_files
 
         return acceptance_from_files([Path(scenario.accept_file)]).conversion

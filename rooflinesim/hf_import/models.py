@@ -8,7 +8,7 @@ from typing import Any
 from rooflinesim.hf_import.attention import MixerBuilder, context_tokens, layer_letters
 from rooflinesim.hf_import.families import FAMILIES, Family, family_name, refuse
 from rooflinesim.hf_import.ffn import FfnBuilder, block_width
-from rooflinesim.hf_import.quantization import native_weights
+from rooflinesim.hf_import.quantization import native_kv, native_weights
 from rooflinesim.hf_import.reader import MAX_LAYERS, Config
 from rooflinesim.specs.model import DenseFfn, Layer, ModelSpec
 
@@ -173,6 +173,7 @@ def build_model(config: Config, *, spec_id: str) -> ModelSpec:
         extra_params=_lookup_params(config, n_layers),
         native_weights=weights,
         quantized_scope=scope,
+        native_kv=native_kv(config),
         n_mtp_layers=mtp_layers(config, family),
         source=config.where,
         defaulted=tuple(config.defaulted),

@@ -48,6 +48,19 @@ def native_weights(config: Config) -> tuple[str, Scope]:
     return fmt, _scope(quantization, fmt)
 
 
+def native_kv(config: Config) -> str | None:
+    """Cache format that the checkpoint brings scales for; ``None`` leaves it to the engine.
+
+    It is independent of the weights' format.
+    """
+    quantization = config.section("quantization_config", "compression_config")
+    scheme = quantization.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
+        return "fp8" if scheme.get("type", "float") == "float" else "int8"
+    named = str(quantization.get("kv_cache_quant_algo") or "").lower()
+    return {"fp8": "fp8", "int8": "int8"}.get(named)
+
+
 def _format(config: Config, quantization: Mapping[str, Any]) -> str | None:
     method = str(quantization.get("quant_method", "")).lower().replace("_", "-")
     bits = _bits(config, quantization)

@@ -44,6 +44,9 @@ class Finding(Frozen):
     field: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message} ({self.check})"
+
 
 def check_gpu(spec: GpuSpec) -> tuple[Finding, ...]:
     """Checks of an accelerator that fail and are not excused by ``check_exceptions``; empty when all hold."""

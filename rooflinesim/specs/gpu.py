@@ -107,14 +107,15 @@ class GpuSpec(Frozen):
         GiB.
 
         Labels are really GiB. Shares seen where the driver's figure is known: HBM 0.99, GDDR6 with ECC 0.93,
-        GDDR6X and GDDR7 0.98, memory shared with a CPU 0.75 (accelerators reference, section 1).
+        GDDR6X and GDDR7 0.98. Of memory shared with a CPU Apple's driver gives 0.75; elsewhere the label is
+        decimal, 0.93.
         """
         if self.memory_reported is not None:
             return self.memory_reported.value * 1024.0**2
         kind = self.memory_type.upper()
         share = 0.99
         if "UNIFIED" in kind or kind.startswith("LPDDR"):
-            share = 0.75
+            share = 0.75 if self.vendor == "Apple" else 0.93
         elif kind.startswith("GDDR"):
             share = 0.93 if kind == "GDDR6" else 0.98
         return self.memory.value * 1024.0**3 * share

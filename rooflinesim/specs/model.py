@@ -170,6 +170,7 @@ class ModelSpec(Frozen):
     extra_params: int = 0  # per-layer embeddings and the like: stored, looked up, not streamed
     native_weights: str = "bf16"  # weight format of the released checkpoint
     quantized_scope: Literal["none", "all-linear", "experts-only"] = "none"
+    native_kv: str | None = None  # cache format the checkpoint asks for; None: the engine's default
     n_mtp_layers: int = 0
     roles: tuple[Literal["target", "draft_model"], ...] = ("target",)
     draft_for: tuple[str, ...] = ()  # targets this model usually drafts for

@@ -205,7 +205,12 @@ def test_j7_13_compressed_tensors() -> None:
     spec = import_config(
         {**keys, "torch_dtype": "compressed-tensors", "quantization_config": quantization}, name="t"
     )
+    assert isinstance(spec, ModelSpec)
     assert (spec.native_weights, spec.quantized_scope) == ("fp8", "all-linear")
+    assert spec.native_kv is None  # the engine's default, whatever the weights are
+    scaled = quantization | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    with_scales = import_config({**keys, "quantization_config": scaled}, name="t")
+    assert isinstance(with_scales, ModelSpec) and with_scales.native_kv == "fp8"
 
 
 def test_j7_15_keys_and_values_differ() -> None:

@@ -250,3 +250,13 @@ def test_every_source_key_is_explained() -> None:
         for text in [*texts, spec.price_source]:
             keys = {key.strip() for key in re.sub(r"\([^)]*\)", "", text).split(";")} - {""}
             assert keys <= known, (name, keys - known)
+
+
+def test_findings_of_an_own_file_are_warnings(tmp_path: Path) -> None:
+    from rooflinesim.api import Scenario, resolve
+
+    path = tmp_path / "card.yaml"
+    path.write_text(USER.replace("409.6", "819.2").replace("204.8", "409.6"), encoding="utf-8")
+    warnings = resolve(Scenario(gpu=str(path))).warnings
+    assert any("twice is the sparse figure" in warning for warning in warnings)
+    assert not any("sparse" in warning for warning in resolve(Scenario(gpu="h100")).warnings)
