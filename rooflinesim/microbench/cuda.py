@@ -59,7 +59,9 @@ def fp8_gemms(bench: Bench, *, shapes: list[tuple[int, int]], rows: list[int]) -
             padded = max(16, m)  # the kernel wants at least 16 rows; fewer are padded as engines do
             x = torch.randn(padded, d_in, device=bench.device).to(torch.float8_e4m3fn)
 
-            def run(x: torch.Tensor = x, weights: list[torch.Tensor] = weights, turn: list[int] = turn) -> object:
+            def run(
+                x: torch.Tensor = x, weights: list[torch.Tensor] = weights, turn: list[int] = turn
+            ) -> object:
                 turn[0] = (turn[0] + 1) % len(weights)
                 return torch._scaled_mm(
                     x, weights[turn[0]].t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16
@@ -67,9 +69,15 @@ def fp8_gemms(bench: Bench, *, shapes: list[tuple[int, int]], rows: list[int]) -
 
             bench.tell(f"fp8 GEMM {m} x {d_out} x {d_in}")
             op = gemm(
-                name="gemm", rows=np.asarray(float(m)), in_features=d_in, out_features=d_out, weight_format="fp8"
+                name="gemm",
+                rows=np.asarray(float(m)),
+                in_features=d_in,
+                out_features=d_out,
+                weight_format="fp8",
             )
-            yield Primitive("gemm", "fp8", {"m": m, "n": d_out, "k": d_in}, bench.time(run), op, bench.pool.cold)
+            yield Primitive(
+                "gemm", "fp8", {"m": m, "n": d_out, "k": d_in}, bench.time(run), op, bench.pool.cold
+            )
 
 
 def all_reduces(bench: Bench, *, sizes_bytes: list[int]) -> Iterator[Primitive]:

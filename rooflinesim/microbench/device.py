@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import numpy as np
 import torch
 
-from rooflinesim.errors import InputError
 from rooflinesim.efficiency import Ceilings
+from rooflinesim.errors import InputError
 from rooflinesim.microbench import BENCHMARK_VERSION, cuda
 from rooflinesim.microbench import primitives as prim
 from rooflinesim.microbench.env import Machine, free_memory_bytes, probe
@@ -78,7 +78,15 @@ QUICK = Plan(
 FULL = Plan(
     cell_s=0.2,
     sizes_bytes=[2.0**18, 2.0**20, 2.0**22, 2.0**24, 2.0**26, 2.0**27, 2.0**28],
-    gemm_shapes=[(512, 2048), (1024, 1024), (1024, 2048), (1024, 4096), (2048, 1024), (2048, 2048), (4096, 1024)],
+    gemm_shapes=[
+        (512, 2048),
+        (1024, 1024),
+        (1024, 2048),
+        (1024, 4096),
+        (2048, 1024),
+        (2048, 2048),
+        (4096, 1024),
+    ],
     gemm_rows=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
     heads=[(16, 4, 64), (8, 2, 64), (8, 8, 64)],
     batches=[1, 4, 16, 64],
@@ -133,7 +141,9 @@ class DeviceResult:
                 f"the worst is {max(noisy, key=lambda r: r.timing.spread_frac).family}"
             )
         if any(not row.cold for row in self.primitives):
-            out.append("too little memory for buffers larger than the last-level cache: bandwidth may be the cache's")
+            out.append(
+                "too little memory for buffers larger than the last-level cache: bandwidth may be the cache's"
+            )
         if self.machine.device == "cpu" and self.fmt == "bf16" and "avx512_bf16" not in self.machine.features:
             out.append("this CPU has no bf16 arithmetic: bf16 products are emulated; try --dtype fp32")
         return out
@@ -188,6 +198,7 @@ def bench_device(
     clock: str = "auto",
     quick: bool = False,
     plan: Plan | None = None,
+    canary: Canary | None = None,
     progress: Progress | None = None,
 ) -> DeviceResult:
     """Measure, fit and describe this machine. ``quick`` takes up to a minute, full up to ten, on two cores."""
@@ -212,7 +223,8 @@ def bench_device(
                 progress(min(done[0] / plan.n_cells, 1.0), text)
 
         chosen = choose_clock(device=machine.device, n_threads=machine.n_threads, wanted=clock)
-        canary = Canary(clock=chosen, dtype=dtype)
+        if canary is None:
+            canary = Canary(clock=chosen, dtype=dtype, cold_bytes=min(2.0**28, 0.05 * free_memory_bytes()))
         bench = Bench(machine.device, number, chosen, pool, plan.cell_s, tell, canary)
         rows = tuple(_cells(bench, plan, machine))
     gpu = describe_gpu(machine, rows, number)
@@ -309,7 +321,10 @@ def _allreduce_fit(rows: tuple[Primitive, ...], source: str) -> CollectiveFit:
     zero, one = Estimate(value=0.0), Estimate(value=1.0)
     if not found:
         return CollectiveFit(
-            log_sd=0.0, n=0, source="not measured: one device", ranks={2: RanksFit(alpha_s=zero, two_shot_eff=one)}
+            log_sd=0.0,
+            n=0,
+            source="not measured: one device",
+            ranks={2: RanksFit(alpha_s=zero, two_shot_eff=one)},
         )
     ranks = int(found[0].dims["ranks"])
     small = min(found, key=lambda r: r.dims["bytes"])

@@ -71,7 +71,11 @@ def least_squares_log(
         return np.log(measured) - np.log(predict(named(theta)))
 
     found = least_squares(
-        residual, np.clip(np.log([f.start for f in free]), low, high), bounds=(low, high), loss="soft_l1", f_scale=0.3
+        residual,
+        np.clip(np.log([f.start for f in free]), low, high),
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=0.3,
     )
     rest = residual(found.x)
     dof = max(1, len(rest) - len(free))
@@ -150,7 +154,9 @@ def fit_family(
         def predict(values: dict[str, float], choice: dict[str, float] = choice) -> Vector:
             fit = _build(family, {name: Estimate(value=v) for name, v in values.items()}, choice)
             ceilings = Ceilings(gpu=gpu, calibration=_installed(base, family, fmt, fit))
-            return np.array([float(time_op(row.op, ceilings).total_s) for row in counted if row.op is not None])
+            return np.array(
+                [float(time_op(row.op, ceilings).total_s) for row in counted if row.op is not None]
+            )
 
         fitted = least_squares_log(predict, measured, FREE[family])
         if best is None or fitted.log_sd < best[0]:

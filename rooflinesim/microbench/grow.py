@@ -30,7 +30,9 @@ def _widen_mixer(small: Mixer, big: Mixer, r: float) -> None:
     hidden, dim = small.out.weight.shape[0], small.dim
     group_small, group_big = small.heads // small.kv_heads, big.heads // big.kv_heads
     if dim != big.dim or group_small > group_big or small.kv_heads > big.kv_heads:
-        raise InputError("model: growing keeps head_dim and cannot shrink key heads or the query heads of each")
+        raise InputError(
+            "model: growing keeps head_dim and cannot shrink key heads or the query heads of each"
+        )
     big.out.weight.zero_()
 
     def rows(source: int, target: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rooflinesim.microbench.engine.drafters import Proposal
+from rooflinesim.microbench.engine.drafters import Proposal, Stateless
 from rooflinesim.microbench.engine.loop import Engine
 from rooflinesim.microbench.engine.state import Sequences
 from rooflinesim.microbench.nn import Decoder, KvCache
@@ -21,7 +21,14 @@ class _NullTarget(Decoder):
     def __init__(self, *, device: str, dtype: torch.dtype, n_heads: int, n_kv_heads: int) -> None:
         super().__init__(
             decoder_spec(
-                id="null", hidden=16, n_layers=1, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=2, inner=16, vocab=128
+                id="null",
+                hidden=16,
+                n_layers=1,
+                n_heads=n_heads,
+                n_kv_heads=n_kv_heads,
+                head_dim=2,
+                inner=16,
+                vocab=128,
             )
         )
         self.to(device=device, dtype=dtype)
@@ -43,7 +50,7 @@ class _NullTarget(Decoder):
         return self.blank[(int(hidden.shape[0]), int(hidden.shape[1]))][1]
 
 
-class _NullDrafter:
+class _NullDrafter(Stateless):
     """Proposes zeros with uniform probabilities."""
 
     method = "null"
@@ -51,7 +58,9 @@ class _NullDrafter:
     def begin(self, sequences: Sequences, hidden: Tensor) -> None:
         """Nothing."""
 
-    def propose(self, sequences: Sequences, *, k: int, temperature: float, generator: torch.Generator) -> Proposal:
+    def propose(
+        self, sequences: Sequences, *, k: int, temperature: float, generator: torch.Generator
+    ) -> Proposal:
         """k zeros per sequence."""
         tokens = sequences.tokens.new_zeros((sequences.batch, k))
         return Proposal(tokens, torch.full((sequences.batch, k, 128), 1.0 / 128, device=tokens.device))
@@ -73,7 +82,9 @@ def engine_host(bench: Bench, *, batches: list[int], k: int = 3) -> Iterator[Pri
             prompt = torch.zeros((n, 64), dtype=torch.long, device=bench.device)
             slots = 64 + 400 * (drafted + 1)
 
-            def one(engine: Engine = engine, drafted: int = drafted, prompt: Tensor = prompt, slots: int = slots) -> None:
+            def one(
+                engine: Engine = engine, drafted: int = drafted, prompt: Tensor = prompt, slots: int = slots
+            ) -> None:
                 if engine.sequences.longest + drafted + 2 > slots:
                     engine.begin(prompt, slots=slots)
                 engine.step(drafted)
@@ -82,4 +93,3 @@ def engine_host(bench: Bench, *, batches: list[int], k: int = 3) -> Iterator[Pri
             engine.begin(prompt, slots=slots)
             bench.tell(f"engine bookkeeping N={n} {label}")
             yield Primitive("host", label, {"batch": n, "k": drafted, "vocab": 128}, bench.time(one))
-

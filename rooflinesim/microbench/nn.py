@@ -162,7 +162,9 @@ def grouped_experts(
     return torch.cat(parts)
 
 
-def routed_experts(x: Tensor, choice: Tensor, weight: Tensor, w_in: Tensor, w_out: Tensor) -> tuple[Tensor, int]:
+def routed_experts(
+    x: Tensor, choice: Tensor, weight: Tensor, w_in: Tensor, w_out: Tensor
+) -> tuple[Tensor, int]:
     """Sort the choices by expert, run the grouped products, mix. x (T, hidden); choice, weight (T, top_k).
 
     Returns (T, hidden) and the number of distinct experts that were read.

@@ -100,7 +100,12 @@ def gemms(bench: Bench, *, shapes: list[tuple[int, int]], rows: list[int]) -> It
 
 
 def attentions(
-    bench: Bench, *, heads: list[tuple[int, int, int]], batches: list[int], queries: list[int], contexts: list[int]
+    bench: Bench,
+    *,
+    heads: list[tuple[int, int, int]],
+    batches: list[int],
+    queries: list[int],
+    contexts: list[int],
 ) -> Iterator[Primitive]:
     """q query tokens per sequence on a cold cache of S tokens, with the additive mask of a real pass."""
     limit = bench.pool.flat.numel()
@@ -115,7 +120,9 @@ def attentions(
                         (n, 1, n_q * n_heads // n_kv, context), dtype=bench.dtype, device=bench.device
                     )
 
-                    def run(x: Tensor = x, mask: Tensor = mask, shape: tuple[int, ...] = (n, context, n_kv, dim)) -> Tensor:
+                    def run(
+                        x: Tensor = x, mask: Tensor = mask, shape: tuple[int, ...] = (n, context, n_kv, dim)
+                    ) -> Tensor:
                         return folded_attention(x, bench.pool.next(*shape), bench.pool.next(*shape), mask)
 
                     bench.tell(f"attention N={n} q={n_q} S={context}")
@@ -137,7 +144,7 @@ def attentions(
 def moes(
     bench: Bench, *, shapes: list[tuple[int, int, int, int]], tokens: list[int], seed: int = 0
 ) -> Iterator[Primitive]:
-    """Routed experts over (tokens, experts): sort, gather, grouped products, mix. Choices are uniform at random.
+    """Routed experts over (tokens, experts): top-k, sort, gather, grouped products, mix. Uniform random scores.
 
     ``shapes`` are (hidden, inner, n_experts, top_k). Experts that no token chose are not read, and the count that goes
     into the fit is the number really read.
@@ -148,18 +155,20 @@ def moes(
             continue
         for n in tokens:
             x = bench.random(n, hidden)
-            choice = torch.rand(n, n_experts, generator=generator).topk(top_k, dim=1).indices.to(bench.device)
-            weight = torch.full((n, top_k), 1.0 / top_k, dtype=bench.dtype, device=bench.device)
-            distinct = int(choice.unique().numel())
+            scores = torch.rand(n, n_experts, generator=generator).to(bench.device).to(bench.dtype)
+            distinct = int(scores.topk(top_k, dim=1).indices.unique().numel())
 
             def run(
                 x: Tensor = x,
-                choice: Tensor = choice,
-                weight: Tensor = weight,
-                shape: tuple[int, int, int] = (n_experts, inner, hidden),
+                scores: Tensor = scores,
+                shape: tuple[int, int, int, int] = (n_experts, inner, hidden, top_k),
             ) -> object:
-                e, i, h = shape
-                return routed_experts(x, choice, weight, bench.pool.next(e, 2 * i, h), bench.pool.next(e, h, i))
+                e, i, h, chosen = shape
+                weight, choice = scores.topk(chosen, dim=-1)
+                weight = weight.softmax(dim=-1)
+                return routed_experts(
+                    x, choice, weight, bench.pool.next(e, 2 * i, h), bench.pool.next(e, h, i)
+                )
 
             bench.tell(f"experts T={n} of {n_experts}/{top_k}")
             op = count_experts(

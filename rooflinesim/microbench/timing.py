@@ -116,52 +116,80 @@ def spread_of(samples: list[float]) -> tuple[float, float]:
 
 
 class Canary:
-    """A fixed product on cached data whose time says how fast the core runs right now.
+    """Two fixed pieces of work whose times say how fast the machine is right now: a product on cached data, a cold read.
 
-    ``quiet()`` compares it with the lower decile of its own history; above ``LIMIT`` times that, something shares the
-    core. On CUDA nothing is checked.
+    ``quiet()`` compares each with the fast end of its own history; above ``LIMIT`` times that, something shares the
+    core or the memory bus. One canary serves a whole session, so that primitives and models are measured at the same
+    speed of the machine. On CUDA nothing is checked.
     """
 
-    LIMIT = 1.25
+    LIMIT = 1.2
+    READ_BYTES = 4 * 2**20
 
-    def __init__(self, *, clock: Clock, dtype: torch.dtype = torch.float32, prime_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        dtype: torch.dtype = torch.float32,
+        prime_s: float = 2.0,
+        cold_bytes: float = 2.0**28,
+    ) -> None:
         self.clock = clock
-        self.history: list[float] = []
+        self.history: dict[str, list[float]] = {"product": [], "read": []}
         if clock == "cuda":
             return
         self.x = torch.randn(128, 512).to(dtype)
         self.w = torch.randn(512, 512).to(dtype)
+        self.cold = torch.ones(
+            max(2, int(cold_bytes // self.READ_BYTES)), self.READ_BYTES // 4, dtype=torch.int32
+        )
+        self.at = 0
         begin = time.perf_counter()
-        while time.perf_counter() - begin < prime_s or len(self.history) < 20:
-            self._time()
+        while time.perf_counter() - begin < prime_s or len(self.history["read"]) < 20:
+            self._time("product")
+            self._time("read")
             time.sleep(0.002)
 
-    def _time(self) -> float:
+    def _time(self, name: str) -> float:
         start = read_clock(self.clock)
-        torch.nn.functional.linear(self.x, self.w)
-        self.history.append(read_clock(self.clock) - start)
-        return self.history[-1]
+        if name == "product":
+            torch.nn.functional.linear(self.x, self.w)
+        else:
+            self.at = (self.at + 1) % len(self.cold)
+            self.cold[self.at].sum()
+        took = read_clock(self.clock) - start
+        self.history[name].append(took)
+        return took
 
-    @property
-    def reference_s(self) -> float:
-        """Lower decile of all its times: what an undisturbed core needs."""
-        ordered = sorted(self.history)
-        return ordered[len(ordered) // 10]
+    def limit_s(self, name: str) -> float:
+        """Slowest time that still counts as undisturbed: LIMIT x the fastest twentieth of all times."""
+        ordered = sorted(self.history[name])
+        return self.LIMIT * ordered[len(ordered) // 20]
 
     def quiet(self) -> bool:
-        """Whether the core is undisturbed now; one slow try may be chance, two in a row are not."""
+        """Whether core and memory are undisturbed now; one slow try may be chance, two in a row are not."""
         if self.clock == "cuda":
             return True
-        limit = self.LIMIT * self.reference_s
-        return self._time() <= limit or self._time() <= limit
+        for name in self.history:
+            limit = self.limit_s(name)
+            if self._time(name) > limit and self._time(name) > limit:
+                return False
+        return True
 
     @property
     def slow_frac(self) -> float:
-        """Share of its times above the limit."""
-        if not self.history:
-            return 0.0
-        limit = self.LIMIT * self.reference_s
-        return sum(1 for t in self.history if t > limit) / len(self.history)
+        """Share of its times above the limit, of the worse of the two."""
+        shares = [0.0]
+        for name, times in self.history.items():
+            if times:
+                limit = self.limit_s(name)
+                shares.append(sum(1 for t in times if t > limit) / len(times))
+        return max(shares)
+
+    @property
+    def spread_frac(self) -> float:
+        """Inter-quartile range over median, of the worse of the two."""
+        return max((spread_of(times)[1] for times in self.history.values() if times), default=0.0)
 
 
 def gather(
@@ -177,7 +205,11 @@ def gather(
     before = canary.quiet() if canary is not None else True
     while True:
         spent = time.perf_counter() - begin
-        if (len(good) >= n and spent >= budget_s) or (spent >= limit_s and len(every) >= n) or len(good) >= 60:
+        if (
+            (len(good) >= n and spent >= budget_s)
+            or (spent >= limit_s and len(every) >= n)
+            or len(good) >= 60
+        ):
             break
         item = sample()
         after = canary.quiet() if canary is not None else True
@@ -245,7 +277,9 @@ class Pool:
     The buffer is larger than the last-level cache where memory allows; ``cold`` says whether it is.
     """
 
-    def __init__(self, *, n_bytes: float, llc_bytes: float, dtype: torch.dtype, device: str, seed: int = 0) -> None:
+    def __init__(
+        self, *, n_bytes: float, llc_bytes: float, dtype: torch.dtype, device: str, seed: int = 0
+    ) -> None:
         size = torch.empty((), dtype=dtype).element_size()
         self.cold = n_bytes > 1.2 * llc_bytes
         n = max(int(n_bytes / size), 1 << 16)
@@ -271,7 +305,7 @@ class Noise:
     """How quiet the machine was: spread of the canary over a run, and how often it was slow."""
 
     spread_frac: float  # inter-quartile range / median of the canary
-    slow_frac: float  # share of its times above 1.25 x its lower decile
+    slow_frac: float  # share of its times above 1.2 x its fastest twentieth
     load: float  # running processes, one-minute average; 0 where the system does not say
 
     @property
@@ -284,7 +318,7 @@ class Noise:
         """What a person should know about it, in one line."""
         state = "noisy machine: something else uses this core" if self.noisy else "quiet machine"
         return (
-            f"{state} (a fixed product varied by {100 * self.spread_frac:.0f} % between quartiles and was slow "
+            f"{state} (fixed work varied by {100 * self.spread_frac:.0f} % between quartiles and was slow "
             f"{100 * self.slow_frac:.0f} % of the time; load {self.load:.1f}); disturbed samples were set aside"
         )
 
@@ -292,6 +326,4 @@ class Noise:
 def noise_of(canary: Canary) -> Noise:
     """The machine's noise as the canary saw it."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if not canary.history:
-        return Noise(0.0, 0.0, load)
-    return Noise(spread_of(canary.history)[1], canary.slow_frac, load)
+    return Noise(canary.spread_frac, canary.slow_frac, load)

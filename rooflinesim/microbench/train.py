@@ -53,7 +53,14 @@ class Recipe:
 def target_spec() -> ModelSpec:
     """Shape of the trained target (0.8 M weights)."""
     return decoder_spec(
-        id="bench-target", hidden=128, n_layers=4, n_heads=2, n_kv_heads=1, head_dim=64, inner=384, vocab=VOCAB
+        id="bench-target",
+        hidden=128,
+        n_layers=4,
+        n_heads=2,
+        n_kv_heads=1,
+        head_dim=64,
+        inner=384,
+        vocab=VOCAB,
     )
 
 
@@ -89,7 +96,9 @@ def corpus(*, n_bytes: int, seed: int) -> Tensor:
     root = Path(sysconfig.get_paths()["stdlib"])
     files = sorted(p for p in root.rglob("*.py") if not {"site-packages", "test", "tests"} & set(p.parts))
     if not files:
-        raise InputError(f"training text: no Python sources under {root}; the engine needs a full standard library")
+        raise InputError(
+            f"training text: no Python sources under {root}; the engine needs a full standard library"
+        )
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
     data = bytearray()
     for i in order:
@@ -115,7 +124,9 @@ def _fit(
 ) -> float:
     """AdamW with warm-up and cosine decay; returns the mean loss of the last tenth of the steps."""
     generator = torch.Generator().manual_seed(recipe.seed)
-    optimiser = torch.optim.AdamW(module.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.05)
+    optimiser = torch.optim.AdamW(
+        module.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.05
+    )
     late: list[float] = []
     for step in range(n_steps):
         warm = min(1.0, (step + 1) / 40)
@@ -145,7 +156,11 @@ def train(recipe: Recipe, *, progress: Progress | None = None) -> Trained:
     text = corpus(n_bytes=recipe.corpus_bytes, seed=recipe.seed)
     split = int(0.95 * len(text))
     learn, held_out = text[:split], text[split:]
-    work = {"target": recipe.target_steps * 1.0, "draft": recipe.draft_steps * 0.7, "EAGLE": recipe.eagle_steps * 1.1}
+    work = {
+        "target": recipe.target_steps * 1.0,
+        "draft": recipe.draft_steps * 0.7,
+        "EAGLE": recipe.eagle_steps * 1.1,
+    }
     total, done = sum(work.values()), 0.0
 
     def teller(name: str) -> Callable[[float], None]:
@@ -207,11 +222,17 @@ def train(recipe: Recipe, *, progress: Progress | None = None) -> Trained:
 def cache_dir() -> Path:
     """Where trained weights are kept: ``ROOFLINESIM_CACHE``, else the user's cache directory."""
     given = os.environ.get("ROOFLINESIM_CACHE")
-    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rooflinesim"
+    base = (
+        Path(given)
+        if given
+        else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rooflinesim"
+    )
     return base / "microbench"
 
 
-def load_or_train(recipe: Recipe, *, progress: Progress | None = None, directory: Path | None = None) -> Trained:
+def load_or_train(
+    recipe: Recipe, *, progress: Progress | None = None, directory: Path | None = None
+) -> Trained:
     """The trained models, from the cache when this recipe was trained before with this version of torch."""
     where = (directory or cache_dir()) / f"{recipe.key}.pt"
     if where.exists():

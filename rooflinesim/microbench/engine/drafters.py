@@ -41,6 +41,23 @@ class Drafter(Protocol):
     def keep(self, index: Tensor) -> None:
         """Drop all but the sequences in ``index``."""
 
+    def save(self) -> tuple[Tensor, ...] | None:
+        """What it keeps outside its cache."""
+
+    def load(self, saved: tuple[Tensor, ...] | None) -> None:
+        """Back to what ``save`` returned."""
+
+
+class Stateless:
+    """Drafters that keep nothing outside their cache."""
+
+    def save(self) -> tuple[Tensor, ...] | None:
+        """Nothing."""
+        return None
+
+    def load(self, saved: tuple[Tensor, ...] | None) -> None:
+        """Nothing."""
+
 
 def select_cache(cache: KvCache, index: Tensor) -> KvCache:
     """The cache of the sequences in ``index`` alone."""
@@ -52,7 +69,7 @@ def _pick(logits: Tensor, temperature: float, generator: torch.Generator) -> tup
     return (q.argmax(dim=-1) if temperature <= 0.0 else draw(q, generator=generator)), q
 
 
-class DraftModel:
+class DraftModel(Stateless):
     """A small language model of its own. First pass: the last max(2, K+1) committed tokens, then K−1 single ones.
 
     Two committed tokens can be missing from its cache after a step that accepted everything (the last draft and the
@@ -173,8 +190,18 @@ class Eagle:
             self.cache = select_cache(self.cache, index)
             self.hidden, self.accepted = self.hidden[index], self.accepted[index]
 
+    def save(self) -> tuple[Tensor, ...] | None:
+        """States and counts of the last verify."""
+        assert self.hidden is not None and self.accepted is not None  # begin() ran
+        return self.hidden, self.accepted
 
-class Ngram:
+    def load(self, saved: tuple[Tensor, ...] | None) -> None:
+        """Back to those states."""
+        assert saved is not None
+        self.hidden, self.accepted = saved
+
+
+class Ngram(Stateless):
     """Look-up: the longest suffix (``longest`` down to ``shortest`` tokens) seen earlier; propose what followed it."""
 
     method = "ngram"

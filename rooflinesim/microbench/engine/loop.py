@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -37,6 +38,16 @@ def scheduled(ranges: list[tuple[int, int, int]]) -> Policy:
         return next((k for low, high, k in ranges if low <= batch_size <= high), ranges[-1][2])
 
     return policy
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Committed tokens, lengths, and what the drafter keeps outside its cache."""
+
+    tokens: Tensor
+    length: Tensor
+    longest: int
+    drafter: tuple[Tensor, ...] | None
 
 
 class Engine:
@@ -116,6 +127,18 @@ class Engine:
         )
         self.recorder.steps.append(record)
         return record
+
+    def snapshot(self) -> Snapshot:
+        """The committed state. Caches need no copy: slots past a sequence's length are overwritten before use."""
+        drafter = self.drafter.save() if self.drafter is not None else None
+        sequences = self.sequences
+        return Snapshot(sequences.tokens.clone(), sequences.length.clone(), sequences.longest, drafter)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Back to a snapshot of this same batch; the random generator goes on, so samples differ."""
+        self.sequences = Sequences(saved.tokens.clone(), saved.length.clone(), saved.longest)
+        if self.drafter is not None:
+            self.drafter.load(saved.drafter)
 
     def run(self, *, n_steps: int, policy: Policy) -> Recorder:
         """``n_steps`` steps of the whole batch; nobody finishes."""

@@ -1,0 +1,258 @@
+"""``bench model``: time a real decoder's decode, verify, draft passes and whole speculative steps; predict them too.
+
+Predictions come from the calibration of primitives (``device``) through the package's own ``step_time``. Nothing here
+fits anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rooflinesim.efficiency import Ceilings
+from rooflinesim.errors import InputError
+from rooflinesim.grid import Grid
+from rooflinesim.microbench.engine.drafters import Drafter
+from rooflinesim.microbench.engine.loop import Engine
+from rooflinesim.microbench.engine.state import Recorder, StepRecord
+from rooflinesim.microbench.nn import Decoder, MoeMlp
+from rooflinesim.microbench.timing import Canary, Clock, gather, read_clock, spread_of
+from rooflinesim.specs.calibration import Calibration
+from rooflinesim.specs.engine import EngineProfile
+from rooflinesim.specs.gpu import GpuSpec
+from rooflinesim.specs.model import DraftSpec, Layer, ModelSpec
+from rooflinesim.specs.scenario import Formats, Parallel, Routing
+from rooflinesim.step import Deployment, StepTime, step_time
+
+#: Called with the share of the work done and what is measured now.
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measured (batch, K): medians over undisturbed steps, and every step's acceptance."""
+
+    batch_size: int
+    k: int
+    speculative: bool  # False: SD off
+    context_tokens: float
+    step_s: float
+    draft_s: float
+    verify_s: float
+    sample_s: float
+    spread_frac: float
+    n: int
+    aside_frac: float
+    gated: bool
+    accepted: tuple[int, ...] = ()
+    distinct_experts: float = math.nan
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the cell's spread is too wide to be trusted."""
+        return self.spread_frac > 0.10 or not self.gated
+
+
+@dataclass
+class Bencher:
+    """How steps are sampled."""
+
+    clock: Clock
+    canary: Canary | None
+    n_steps: int = 7
+    budget_s: float = 0.5
+    limit_factor: float = 6.0
+    progress: Progress | None = None
+    done: int = field(default=0)
+
+
+def distinct_experts(model: Decoder) -> float:
+    """Mean number of distinct experts that the latest pass read per routed layer; NaN for a dense model."""
+    counts = [b.mlp.last_distinct for b in model.stack.blocks if isinstance(b.mlp, MoeMlp)]  # type: ignore[union-attr]
+    return float(np.mean(counts)) if counts else math.nan
+
+
+def measure_cell(bench: Bencher, engine: Engine, *, k: int, room_tokens: int) -> Cell:
+    """Steps with ``k`` drafts from the engine's present state, which is restored before the context outgrows the room."""
+    saved = engine.snapshot()
+    start, experts = engine.sequences.longest, []
+    engine.step(k)  # warm-up of this shape; also leaves the drafter's window at width k+1
+
+    def one() -> StepRecord:
+        if engine.sequences.longest + k + 1 > start + room_tokens:
+            engine.restore(saved)
+            engine.step(k)
+        record = engine.step(k)
+        experts.append(distinct_experts(engine.target))
+        return record
+
+    first = len(engine.recorder.steps)
+    records, aside, gated = gather(
+        one,
+        canary=bench.canary,
+        n=bench.n_steps,
+        budget_s=bench.budget_s,
+        limit_s=bench.limit_factor * max(bench.budget_s, bench.n_steps * engine.recorder.steps[-1].step_s),
+    )
+    every = engine.recorder.steps[first:]
+    engine.restore(saved)
+    step_s, spread = spread_of([r.step_s for r in records])
+    return Cell(
+        batch_size=records[0].batch_size,
+        k=k,
+        speculative=engine.drafter is not None,
+        context_tokens=float(np.mean([r.context_tokens for r in records])),
+        step_s=step_s,
+        draft_s=spread_of([r.draft_s for r in records])[0],
+        verify_s=spread_of([r.verify_s for r in records])[0],
+        sample_s=spread_of([r.sample_s for r in records])[0],
+        spread_frac=spread,
+        n=len(records),
+        aside_frac=aside,
+        gated=gated,
+        accepted=tuple(a for r in every for a in r.accepted),
+        distinct_experts=float(np.mean(experts)),
+    )
+
+
+def measure_grid(
+    bench: Bencher,
+    *,
+    target: Decoder,
+    drafter: Drafter,
+    prompts: Tensor,
+    batches: Sequence[int],
+    ks: Sequence[int],
+    temperature: float = 1.0,
+    room_tokens: int = 96,
+    seed: int = 0,
+) -> tuple[list[Cell], Recorder]:
+    """SD off and every K at every batch size. ``prompts`` (largest batch, P). One prefill per batch."""
+    cells: list[Cell] = []
+    recorder = Recorder()
+    total = len(batches) * (len(ks) + 1)
+    if max(batches) > prompts.shape[0]:
+        raise InputError(f"batches: {max(batches)} sequences need as many prompts, got {prompts.shape[0]}")
+    slots = prompts.shape[1] + room_tokens + 2 * (max(ks) + 2)
+    for batch in batches:
+        for speculative in (False, True):
+            engine = Engine(
+                target,
+                drafter if speculative else None,
+                temperature=temperature,
+                seed=seed + batch,
+                clock=bench.clock,
+            )
+            engine.begin(prompts[:batch], slots=slots)
+            for k in ks if speculative else [0]:
+                bench.done += 1
+                if bench.progress is not None:
+                    name = f"batch {batch}, K = {k}" if speculative else f"batch {batch}, SD off"
+                    bench.progress(bench.done / total, name)
+                cells.append(measure_cell(bench, engine, k=k, room_tokens=room_tokens))
+            if speculative:
+                recorder.steps.extend(engine.recorder.steps)
+    return cells, recorder
+
+
+@torch.no_grad()
+def measure_verify(
+    bench: Bencher, target: Decoder, *, batch: int, query: int, context: int, room: int = 8
+) -> tuple[float, float, int]:
+    """Median seconds, spread and samples of one pass over ``query`` tokens per sequence on a cache of ``context``."""
+    device = target.head.weight.device
+    cache = target.new_cache(batch=batch, slots=context + query + room)
+    cache.keys.normal_(0.0, 1.0)
+    cache.values.normal_(0.0, 1.0)
+    tokens = torch.randint(0, target.spec.vocab_size, (batch, query), device=device)
+    positions = (context + torch.arange(query, device=device)).expand(batch, query)
+
+    def once() -> float:
+        start = read_clock(bench.clock)
+        target.logits(target(tokens, positions, cache, context + query))
+        return read_clock(bench.clock) - start
+
+    once()
+    samples, _, _ = gather(
+        once, canary=bench.canary, n=bench.n_steps, budget_s=bench.budget_s, limit_s=10.0 * bench.budget_s
+    )
+    median_s, spread = spread_of(samples)
+    return median_s, spread, len(samples)
+
+
+def deployment(
+    *,
+    gpu: GpuSpec,
+    calibration: Calibration,
+    profile: EngineProfile,
+    target: ModelSpec,
+    fmt: str,
+    method: str = "none",
+    draft: DraftSpec | None = None,
+    routing: Routing | None = None,
+) -> Deployment:
+    """What the cost model needs to predict the torch engine on this machine."""
+    return Deployment(
+        ceilings=Ceilings(gpu=gpu, calibration=calibration),
+        target=target,
+        parallel=Parallel(),
+        formats=Formats(weights=fmt, activations=fmt, kv=fmt, draft_weights=fmt, draft_kv=fmt),
+        routing=routing or Routing(),
+        profile=profile,
+        method=method,
+        draft=draft,
+        max_num_seqs=4096,
+        graphs=False,
+    )
+
+
+def eagle_spec(layer: Layer, target: ModelSpec) -> DraftSpec:
+    """The EAGLE head of ``microbench.nn`` as the cost model describes it."""
+    return DraftSpec(
+        id=f"{target.id}-eagle",
+        method="eagle",
+        target_id=target.id,
+        hidden_size=target.hidden_size,
+        vocab_size=target.vocab_size,
+        layers=(layer,),
+        fc_in_features=2 * target.hidden_size,
+        source="built for measuring",
+    )
+
+
+def predict_grid(
+    dep: Deployment, *, batches: Sequence[int], ks: Sequence[int], context_tokens: float
+) -> StepTime:
+    """The cost model on the measured grid at one context."""
+    return step_time(dep, Grid.of(batch=list(batches), k=list(ks), context=[context_tokens]))
+
+
+def acceptance_by_k(cells: Sequence[Cell]) -> dict[int, float]:
+    """AL at each K, pooled over the batch sizes (acceptance does not depend on the batch)."""
+    out: dict[int, float] = {}
+    for k in sorted({c.k for c in cells if c.speculative}):
+        rows = [a for c in cells if c.speculative and c.k == k for a in c.accepted]
+        out[k] = 1.0 + float(np.mean(rows))
+    return out
+
+
+def marginal_of(cells: Sequence[Cell], k: int) -> list[float]:
+    """p_1..p_k of the steps with exactly ``k`` drafts, pooled over the batch sizes."""
+    rows = np.array([a for c in cells if c.speculative and c.k == k for a in c.accepted])
+    return [float((rows >= i).mean()) for i in range(1, k + 1)]
+
+
+def k_regret(measured: NDArray[np.float64], chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Share of the best measured goodput that the chosen option loses, per batch. ``measured`` (batch, option).
+
+    >>> k_regret(np.array([[1.0, 2.0], [4.0, 3.0]]), np.array([1, 1]))
+    array([0.  , 0.25])
+    """
+    rows = np.arange(len(measured))
+    return np.asarray(1.0 - measured[rows, chosen] / measured.max(axis=1))
