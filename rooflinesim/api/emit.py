@@ -66,7 +66,9 @@ def _sweep(answer: ScheduleAnswer) -> tuple[EngineText, ...]:
 def _synthetic(answer: ScheduleAnswer) -> tuple[EngineText, ...]:
     model, method, draft = _names(answer)
     top = max(answer.schedule.k_max, 1)
-    marginal = answer.resolved.acceptance.curve.marginal(top).tolist()
+    curve = answer.resolved.acceptance.curve
+    at = answer.resolved.scenario.context_tokens[0] if curve.depends_on_context else None
+    marginal = curve.marginal(top, context_tokens=at).tolist()
     return (synthetic_acceptance(marginal, method=method, draft_model=draft, model=model),)
 
 

@@ -129,16 +129,22 @@ def _draws(
     rng = np.random.default_rng(seed)
     steps = draw_steps(step, n_draws=n_draws, rng=rng)
     measured = resolved.acceptance.measured_k > 0
-    al = sample_assumed_length(
-        resolved.acceptance.curve,
-        k=grid.k.ravel().astype(int),
-        c1_stderr=MEASURED_C1_STDERR if measured else ASSUMED_C1_STDERR,
-        n=n_draws,
-        rng=rng,
-        context_tokens=float(grid.context.ravel()[0])
-        if resolved.acceptance.curve.depends_on_context
-        else None,
-    )[:, None, :, None]
+    curve = resolved.acceptance.curve
+    contexts = grid.context.ravel() if curve.depends_on_context else [None]
+    al = np.stack(
+        [
+            sample_assumed_length(
+                curve,
+                k=grid.k.ravel().astype(int),
+                c1_stderr=MEASURED_C1_STDERR if measured else ASSUMED_C1_STDERR,
+                n=n_draws,
+                rng=np.random.default_rng([seed, 1]),  # one shift for all contexts of a draw
+                context_tokens=None if at is None else float(at),
+            )
+            for at in contexts
+        ],
+        axis=-1,
+    )[:, None]
     n = grid.batch[None]
     good = n * al / steps.step_s
     off = n / steps.off_step_s

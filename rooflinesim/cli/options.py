@@ -104,6 +104,12 @@ FLAGS: dict[str, Any] = {
     "accept_file": Annotated[
         str | None, _opt("--accept-file", "An engine's log, metrics or benchmark file.", ACCEPTANCE)
     ],
+    "accept_by_ctx": Annotated[
+        str | None,
+        _opt(
+            "--accept-by-ctx", "CSV of acceptance by context_tokens (c1,decay; p1,p2,..; k,al).", ACCEPTANCE
+        ),
+    ],
     "workload": Annotated[
         str | None,
         _opt("--workload", "Default curve for: mixed, chat, coding, ... Default mixed.", ACCEPTANCE),

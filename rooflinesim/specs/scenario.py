@@ -77,6 +77,7 @@ class Scenario(Frozen):
     marginal: str | None = None
     conditional: str | None = None
     accept_file: str | None = None
+    accept_by_ctx: str | None = None  # CSV: one acceptance form per row of context_tokens
     workload: str = "mixed"
     skew: float = Field(0.0, ge=0.0, le=3.0)
     overlap: float | None = Field(None, ge=0.0, le=1.0)
