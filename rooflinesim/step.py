@@ -239,6 +239,9 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
     """
     d = deployment
     host = d.profile.host
+    own = d.ceilings.calibration
+    off_fixed_s = host.off_step_s if own.off_host_s is None else own.off_host_s.value
+    sd_fixed_s = host.sd_round_s if own.sd_host_s is None else own.sd_host_s.value
     scale = 0.0 if d.ideal else 1.0
     k_max = float(grid.k.max()) if grid.k.size else 0.0
     n = replica_batch(grid.batch, d.parallel)
@@ -246,7 +249,7 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
 
     off_pass, _ = target_pass(d, batch=grid.batch, k=np.zeros((1, 1, 1)), context=grid.context)
     off_sample = _sampling(d, n, speculative=False)
-    off_host = scale * (host.off_step_s + host.per_request_s * n)
+    off_host = scale * (off_fixed_s + host.per_request_s * n)
     off_families: dict[str, FloatArray] = {}
     _add(off_families, off_pass.families)
     _add(off_families, off_sample.families)
@@ -261,7 +264,7 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
     _add(families, sample.families)
     draft_s: FloatArray = np.zeros((1, 1, 1))
     per_request_s = host.per_request_s if host.sd_per_request_s is None else host.sd_per_request_s
-    host_s: FloatArray = scale * (host.sd_round_s + per_request_s * n) + 0.0 * grid.k
+    host_s: FloatArray = scale * (sd_fixed_s + per_request_s * n) + 0.0 * grid.k
     draft_passes: list[tuple[str, FloatArray, PassTime]] = []
     if d.speculative and d.method in HOST_DRAFTERS:
         host_s = host_s + scale * np.where(grid.k > 0, _law(d).host_s, 0.0)

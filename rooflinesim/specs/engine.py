@@ -59,10 +59,14 @@ class HostCost(Frozen):
 
     off_step_s: float  # plain decode step: scheduling and sampling not hidden
     sd_round_s: float  # one speculative round instead
-    sd_per_request_s: float | None = None  # of a speculative round (rejection, page tables); None: per_request_s
+    sd_per_request_s: float | None = (
+        None  # of a speculative round (rejection, page tables); None: per_request_s
+    )
     per_request_s: float = 0.0  # grows with the batch (detokenise, stop checks) as far as it is not hidden
     draft_pass_s: float = 0.0  # least host time of one draft pass that is not in a full graph
-    draft_pass_per_request_s: float = 0.0  # what a draft pass adds per request (cache shifting, sampling one by one)
+    draft_pass_per_request_s: float = (
+        0.0  # what a draft pass adds per request (cache shifting, sampling one by one)
+    )
     eager_launch_s: float = 10e-6  # host time per kernel outside a captured graph
     rel_sd: float = 0.3  # spread over versions, machines and settings
 
@@ -90,7 +94,9 @@ class EngineProfile(Frozen):
     max_num_seqs: dict[str, int]  # "default" (no SD), "sd"; and "small" below 70 GiB
     max_num_batched_tokens: int = 8192
     prefill_policy: Literal["mixed", "first"] = "mixed"  # prompts join the running batch, or go before it
-    kv_admission: Literal["reserved", "optimistic"] = "optimistic"  # cache of the whole answer set aside, or of the prompt
+    kv_admission: Literal["reserved", "optimistic"] = (
+        "optimistic"  # cache of the whole answer set aside, or of the prompt
+    )
     piecewise_graph_tokens: int = 0  # passes with prompts replay partial graphs up to this many tokens
     memory_utilization: float = 0.9
     memory_share_of: Literal["total", "free"] = "total"  # of all memory, or of what weights and buffers leave
