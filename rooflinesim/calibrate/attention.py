@@ -233,6 +233,7 @@ def fit_attention(gpu: GpuSpec, engine: str, key: str) -> AttentionFit | None:
         "context >= 512, cache larger than the last-level cache": held_long & cold,
         "context < 512": ~held_long,
     }
+    sure = held_long & cold if (held_long & cold).sum() >= 30 else held_long
     found = dict(result.estimates)
     warm = {name: found.pop(name).value for name in ("warm_speedup", "warm_frac")}
     if not mla:
@@ -241,7 +242,7 @@ def fit_attention(gpu: GpuSpec, engine: str, key: str) -> AttentionFit | None:
     return AttentionFit(
         **found,
         ridge_p=ridge_p,
-        log_sd=log_spread(model_s=model_s[held_long], measured_s=held_s[held_long]),
+        log_sd=log_spread(model_s=model_s[sure], measured_s=held_s[sure]),
         n=int(train.sum()),
         kernel=str(table.text("kernel_source")[0]),
         source=(

@@ -208,9 +208,10 @@ def evaluate(gpu: GpuSpec, engine: str, fmt: str, fit: GemmFit) -> tuple[FloatAr
     if table is None:
         return None
     m, n, k = table.number("m"), table.number("n"), table.number("k")
-    core = table.where(
-        (zone(m, n, k) == "core") & (halves(n, k) == 1) & ((m > 1) | ~_single_row_is_slow(table))
-    )
+    use = (zone(m, n, k) == "core") & (halves(n, k) == 1)
+    if _single_row_is_slow(table):
+        use &= m > 1
+    core = table.where(use)
     return gemm_form(**_inputs(gpu, fmt, core), **_any(fit.params))[0], core.number("latency") * 1e-3
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rooflinesim import registry
 from rooflinesim.calibrate import attention, collective, gemm, moe, tables
-from rooflinesim.calibrate.fitting import score
+from rooflinesim.calibrate.fitting import log_spread, score
 from rooflinesim.grid import FloatArray
 from rooflinesim.specs.base import Estimate
 from rooflinesim.specs.calibration import (
@@ -31,7 +31,6 @@ from rooflinesim.specs.calibration import (
 from rooflinesim.specs.gpu import GpuSpec
 
 FitT = TypeVar("FitT", bound=FamilyFit)
-_Z80: Final = 1.2815515655446004
 Pair = tuple[FloatArray, FloatArray]
 
 
@@ -188,7 +187,7 @@ def _scored(fit: FitT, pairs: Sequence[Pair] | None, fallback: float) -> FitT:
         return fit.model_copy(update={"log_sd": round(max(fallback, 1.5 * fit.log_sd), 5)})
     model = np.concatenate([a for a, _ in pairs])
     seen = np.concatenate([b for _, b in pairs])
-    spread = float(np.quantile(np.abs(np.log(seen / model)), 0.8)) / _Z80
+    spread = log_spread(model_s=model, measured_s=seen)
     scores: tuple[Score, ...] = (
         score(domain=f"leave one accelerator out, {len(pairs)} in turn", model_s=model, measured_s=seen),
     )
@@ -207,9 +206,7 @@ def rules(measured: Sequence[Measured], engine: str) -> list[Calibration]:
         rule = rule_of(name, engine, _class_members(name, measured))
         memory = name.rsplit("-", 1)[-1]
         near = tested.get(name) or tested.get(memory) or {}
-        wide = [
-            float(np.quantile(np.abs(np.log(b / a)), 0.8)) / _Z80 for pairs in near.values() for a, b in pairs
-        ]
+        wide = [log_spread(model_s=a, measured_s=b) for pairs in near.values() for a, b in pairs]
         fallback = statistics.median(wide) if wide else 0.25
         own = tested.get(name, {})
 
