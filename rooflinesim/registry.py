@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from rooflinesim.errors import InputError, SpecError, near_misses, unknown_name
 from rooflinesim.specs.achievable import Achievable, first_defaults, lent
-from rooflinesim.specs.calibration import Calibration
+from rooflinesim.specs.calibration import Calibration, rule_classes
 from rooflinesim.specs.engine import EngineProfile
 from rooflinesim.specs.files import load_yaml_spec, read_yaml, spec_root
 from rooflinesim.specs.gpu import GpuSpec
@@ -195,18 +195,33 @@ def calibration(gpu_id: str, *, engine: str | None = None) -> Calibration | None
     """The stored efficiencies of an accelerator, or ``None``.
 
     Tried in order: the fit for that engine, the fit for any engine, the fits of an accelerator with the same
-    silicon, and the rule with published achievable ceilings put in (``calibrations/achievable``).
+    silicon, and the rule of its class (architecture and memory, then memory), with published achievable
+    ceilings put in where there are any (``calibrations/achievable``).
     """
     fitted = _fitted(gpu_id, engine)
     path = spec_root("hw_specs") / "calibrations" / "achievable" / f"{gpu_id}.yaml"
-    if fitted is not None or not path.is_file():
+    if fitted is not None:
         return fitted
+    if not path.is_file():
+        return _rule(gpu_id, engine, general=False)
     ceilings = _load(path, Achievable)
     lender = _fitted(ceilings.like, engine) if ceilings.like else None
     if lender is not None:
         return lent(ceilings, lender)
-    rule = _fitted("rule", None)
+    rule = _rule(gpu_id, engine)
     return None if rule is None else first_defaults(ceilings, rule)
+
+
+def _rule(gpu_id: str, engine: str | None, *, general: bool = True) -> Calibration | None:
+    """The rule of the accelerator's class under this engine, the closest first; else the general one."""
+    stem = devices(_gpu_folder()).get(device_key(gpu_id))
+    if stem is not None and engine is not None:
+        spec = _load(_gpu_folder() / f"{stem}.yaml", GpuSpec)
+        for name in rule_classes(architecture=spec.architecture, memory_type=spec.memory_type):
+            found = _fitted(f"rule--{name}", engine)
+            if found is not None:
+                return found
+    return _fitted("rule", None) if general else None
 
 
 def _fitted(gpu_id: str, engine: str | None) -> Calibration | None:
