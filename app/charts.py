@@ -344,13 +344,13 @@ def best_k_map(k_max: int) -> Spec:
                     "shape": _n(
                         "kind",
                         None,
-                        scale={"domain": ["best K", "SD off is as good"], "range": ["diamond", "square"]},
+                        scale={"domain": ["best K", "SD off"], "range": ["diamond", "square"]},
                         legend={"orient": "bottom"},
                     ),
                     "fill": _n(
                         "kind",
                         None,
-                        scale={"domain": ["best K", "SD off is as good"], "range": [GREEN, "#FFFFFF"]},
+                        scale={"domain": ["best K", "SD off"], "range": [GREEN, "#FFFFFF"]},
                     ),
                     "size": {"value": 90},
                     "tooltip": [

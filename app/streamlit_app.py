@@ -42,7 +42,7 @@ def body() -> None:
     state.write()
 
 
-st.html("<style>.stMainBlockContainer{padding-top:2.6rem;padding-bottom:2rem}</style>")
+st.html("<style>.stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem}</style>")
 state.start()
 sidebar.draw()
 st.segmented_control(

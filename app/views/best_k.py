@@ -57,7 +57,7 @@ def _map(resolved: Resolved, *, context: int, name: str) -> None:
     result = calc.over_batches(resolved, context=context)
     cells, best = map_table(result)
     for row in best:
-        row["kind"] = "SD off is as good" if row["choice"] == "off" else "best K"
+        row["kind"] = "SD off" if row["choice"] == "off" else "best K"
         row["k"] = row["best_k"]
     table = show.frame(
         [*({**row, "row": "cell"} for row in cells), *({**row, "row": "best"} for row in best)]
