@@ -40,14 +40,16 @@ _SYSTEMS: Final = {
     "a100_sxm": "a100-80gb-sxm",
     "l40s": "l40s",
 }
+#: Names of the file whose shape is another of its models': they share that one's side of the split.
 _MODELS: Final = {
-    "nvidia/deepseek-r1-nvfp4": "deepseek-v3",
-    "nvidia/deepseek-v3.1-nvfp4": "deepseek-v3",
-    "nvidia/llama-3.1-8b-instruct-fp8": "llama-3.1-8b",
-    "nvidia/qwen3-32b-nvfp4": "qwen3-32b",
-    "qwen/qwen3-235b-a22b-fp8": "qwen3-235b-a22b",
-    "zhipuai/glm-5": "glm-5",
-    "meta-llama/llama-3.1-8b-instruct": "llama-3.1-8b",
+    "deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3",
+    "nvidia/DeepSeek-R1-NVFP4": "deepseek-ai/DeepSeek-V3",
+    "nvidia/DeepSeek-V3.1-NVFP4": "deepseek-ai/DeepSeek-V3",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B",
+    "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
+    "Qwen/Qwen3-235B-A22B-FP8": "Qwen/Qwen3-235B-A22B",
+    "zhipuai/GLM-5": "zai-org/GLM-5",
 }
 #: What the file's quantisation words mean for the format of linear layers and experts, before a setting says
 #: more.
@@ -200,7 +202,7 @@ def _matches(when: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
 def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
     engine = raw["backend"]
     gpu = _SYSTEMS.get(raw["system"], raw["system"])
-    name = _MODELS.get(raw["model_path"].lower(), raw["model_path"])
+    name = _MODELS.get(raw["model_path"], raw["model_path"])
     spec = registry.model(name)
     where = layout(raw)
     facts: dict[str, Any] = {
@@ -209,7 +211,7 @@ def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
         "model": spec.id,
         "precision": raw["precision"] or "bf16",
         "provenance": provenance(raw),
-        "quant": raw["gemm_quant_mode"],
+        "version": raw["backend_version"],
         "isl": int(float(raw["isl"])),
         "osl": int(float(raw["osl"])),
     }
@@ -227,7 +229,7 @@ def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
             gpu=gpu,
             model=spec.id,
             draft="none",
-            engine=engine,
+            engine=chosen.get("engine", engine),
             weights=chosen.get("weights", weights),
             experts=chosen.get("experts", experts) if spec.is_moe else None,
             kv=chosen.get("kv", "auto"),
@@ -239,7 +241,7 @@ def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
     length = float(chosen.get("mean_length_frac", 1.0))
     return ServingRow(
         row=index,
-        pair=(spec.id, raw["system"]),
+        pair=(name, raw["system"]),
         engine=engine,
         gpu=gpu,
         model=spec.id,
