@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflinesim.calibrate.fitting import FitResult, Param, log_spread, robust_fit, score
 from rooflinesim.calibrate.routing import with_active_experts
@@ -12,7 +13,7 @@ from rooflinesim.calibrate.tables import Table, halves, load
 from rooflinesim.efficiency import Ceilings, ideal_calibration
 from rooflinesim.forms import moe_form
 from rooflinesim.grid import FloatArray
-from rooflinesim.specs.calibration import MoeFit, Score
+from rooflinesim.specs.calibration import MoeFit
 from rooflinesim.specs.gpu import GpuSpec
 from rooflinesim.units import WEIGHT_BYTES
 
@@ -122,22 +123,31 @@ def _model(inputs: dict[str, Any], tile: int, values: dict[str, Any]) -> FloatAr
     return moe_form(**inputs, tile_rows=float(tile), **values)[0]
 
 
-def _shape_halves(table: Table) -> Any:
-    return halves(*(table.number(c) for c in ("hidden_size", "inter_size", "num_experts", "topk")))
+_SHAPE: Final = ("hidden_size", "inter_size", "num_experts", "topk")
+#: with fewer expert shapes than this their shards (TP, EP) are split: one shape cannot be both halves
+_FEW_SHAPES: Final = 5
+
+
+def _few(table: Table) -> bool:
+    return len(np.unique(np.stack([table.number(c) for c in _SHAPE]), axis=1)[0]) < _FEW_SHAPES
+
+
+def _shape_halves(table: Table) -> NDArray[np.int64]:
+    names = (*_SHAPE, "moe_tp_size", "moe_ep_size") if _few(table) else _SHAPE
+    return halves(*(table.number(c) for c in names))
 
 
 def fit_moe(gpu: GpuSpec, engine: str, fmt: str) -> MoeFit | None:
     """The fit of one expert format (of its most used kernel), or ``None`` where no rows exist.
 
-    Where one half holds no shape, all rows are fitted and nothing is scored.
+    Scored on the other half of the expert shapes, or of the shards where there are fewer than five shapes.
     """
     found = (rows_of(gpu, engine, dtype) for dtype in FORMATS[fmt])
     table = next((t for t in found if t is not None and len(t) >= 200), None)
     if table is None:
         return None
     side = _shape_halves(table)
-    lonely = (side == 0).sum() < 100
-    train = np.ones(len(table), dtype=bool) if lonely else side == 0
+    train = side == 0
     part = table.where(train)
     inputs, measured_s = _inputs(gpu, fmt, part), part.number("latency") * 1e-3
     clusters = np.unique(
@@ -163,29 +173,24 @@ def fit_moe(gpu: GpuSpec, engine: str, fmt: str) -> MoeFit | None:
     results = {tile: fitted(tile) for tile in TILES}
     tile = min(results, key=lambda t: results[t].cost)
     result = results[tile]
-    scores: tuple[Score, ...] = ()
-    held = part if lonely else table.where(side == 1)
-    if len(held) == 0:
-        held = part
+    held = table.where(side == 1)
     model_s = _model(_inputs(gpu, fmt, held), tile, result.values)
     held_s = held.number("latency") * 1e-3
-    if not lonely and (side == 1).any():
-        ep = held.number("moe_ep_size")
-        masks = {"T <= 1024": ep > 0, "T <= 1024, no expert parallelism": ep == 1}
-        scores = tuple(
-            score(domain=name, model_s=model_s[mask], measured_s=held_s[mask])
-            for name, mask in masks.items()
-            if mask.any()
-        )
+    ep = held.number("moe_ep_size")
+    masks = {"T <= 1024": ep > 0, "T <= 1024, no expert parallelism": ep == 1}
+    split = "half of the shards of few expert shapes" if _few(table) else "half of the expert shapes"
     return MoeFit(
         **result.estimates,
         tile_rows=tile,
         log_sd=log_spread(model_s=model_s, measured_s=held_s),
         n=int(train.sum()),
         kernel=str(table.text("kernel_source")[0]),
-        source=f"moe {engine} {table.version}, "
-        + ("all shapes (too few to hold any out)" if lonely else "half of the expert shapes"),
-        score=scores,
+        source=f"moe {engine} {table.version}, {split}",
+        score=tuple(
+            score(domain=name, model_s=model_s[mask], measured_s=held_s[mask])
+            for name, mask in masks.items()
+            if mask.any()
+        ),
     )
 
 
@@ -196,6 +201,6 @@ def evaluate(gpu: GpuSpec, engine: str, fmt: str, fit: MoeFit) -> tuple[FloatArr
     if table is None:
         return None
     side = _shape_halves(table)
-    held = table.where(side == 1) if (side == 1).any() else table
+    held = table.where(side == 1)
     params: dict[str, Any] = dict(fit.params)
     return moe_form(**_inputs(gpu, fmt, held), **params)[0], held.number("latency") * 1e-3
