@@ -84,6 +84,9 @@ class Campaign:
         calibration = data.get("calibration")
         if calibration is not None:
             data["calibration"] = str(spec_root("hw_specs") / "calibrations" / str(calibration))
+        for key in ("gpu", "engine", "model", "draft"):  # measured machines lie in hw_specs/machines
+            if str(data.get(key, "")).startswith("machines/"):
+                data[key] = str(spec_root("hw_specs") / str(data[key]))
         return validate(data, Scenario, where=f"{self.id}/scenario.yaml: {group or 'scenario'}")
 
     def select(self, *, metric: str, groups: tuple[str, ...], use: str = "score") -> list[Measurement]:
