@@ -34,6 +34,7 @@ class Fusion:
     norm_quant: bool = False  # norms and activations write the quantised input of the next product
     allreduce_norm: bool = False
     rope_in_attention: bool = False  # the attention kernel rotates queries and keys and appends them
+    gather_tokens: bool = False  # attention replicas meet at the experts by all-gather and reduce-scatter
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,18 @@ def moe_ops(walk: Walk, spec: MoeFfn) -> list[Op]:
         ep=parallel.ep,
     )
     n_local = spec.n_experts / parallel.ep
-    if parallel.dp > 1:
+    if parallel.dp > 1 and walk.fusion.gather_tokens:  # every rank sees every token, then the sums go back
+        for name in ("gather", "scatter"):
+            ops.append(
+                collective(
+                    name=name,
+                    pattern="allgather",
+                    message_bytes=2.0 * rows * walk.hidden * parallel.dp,
+                    n_ranks=parallel.tp * parallel.dp,
+                    count=walk.count,
+                )
+            )
+    elif parallel.dp > 1:
         copies = min(spec.top_k, parallel.ep) if parallel.ep > 1 else parallel.dp
         wire = rows * walk.hidden * copies
         for name, width in (("dispatch", 1.0 if expert_format.startswith("fp8") else 2.0), ("combine", 2.0)):

@@ -255,6 +255,15 @@ def resolve_calibration(
         )
     elif found.kind == "rule":
         assumed.append(f"no kernel table of {gpu.id}: {found.notes}")
+    return with_allreduce_of(found, gpu, profile)
+
+
+def with_allreduce_of(found: Calibration, gpu: GpuSpec, profile: EngineProfile) -> Calibration:
+    """The calibration with the all-reduce kernels that the engine really runs on this architecture."""
+    for prefix, engine in profile.allreduce_like.items():
+        other = registry.calibration(gpu.id, engine=engine) if gpu.arch_target.startswith(prefix) else None
+        if other is not None and other.kind == found.kind:
+            return found.model_copy(update={"allreduce": other.allreduce})
     return found
 
 

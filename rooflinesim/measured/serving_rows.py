@@ -161,13 +161,16 @@ def _number(raw: Mapping[str, str], name: str, default: float) -> float:
 def layout(raw: Mapping[str, str]) -> dict[str, int]:
     """tp, ep, dp, pp of one row as ranks of one node.
 
-    The file's ranks obey tp·dp = moe_tp·moe_ep. Where an InferenceX run used the same ranks for tensor and
-    expert parallelism (tp 8, ep 8) the file holds their *product* (tp 64, moe_tp 8, moe_ep 8) although the
-    node has 8 accelerators: there moe_ep is the number of ranks.
+    The file's ranks obey tp·dp = moe_tp·moe_ep. Where an InferenceX run used the same ranks twice, the file holds
+    their *product*: tensor and expert parallelism (tp 8 and ep 8 as tp 64, moe_tp 8, moe_ep 8), or attention
+    replicas (tp 4, dp 4, ep 16 on four accelerators). Evidence: nodes of 8, and 4 H100 whose cache is full at 16
+    sequences of MiniMax-M2.5.
 
     >>> layout({"tp_size": "64", "moe_tp_size": "8", "moe_ep_size": "8", "attention_dp_size": "1"})
     {'tp': 8, 'ep': 8, 'dp': 1, 'pp': 1}
     >>> layout({"tp_size": "1", "moe_tp_size": "4", "moe_ep_size": "4", "attention_dp_size": "16"})
+    {'tp': 1, 'ep': 4, 'dp': 4, 'pp': 1}
+    >>> layout({"tp_size": "4", "moe_tp_size": "1", "moe_ep_size": "16", "attention_dp_size": "4"})
     {'tp': 1, 'ep': 4, 'dp': 4, 'pp': 1}
     """
     tp, pp = max(1, int(_number(raw, "tp_size", 1))), max(1, int(_number(raw, "pp_size", 1)))
@@ -175,6 +178,8 @@ def layout(raw: Mapping[str, str]) -> dict[str, int]:
     moe_tp = max(1, int(_number(raw, "moe_tp_size", 1)))
     if moe_tp == ep > 1 and tp * dp == moe_tp * ep and tp * dp > 8:
         tp, dp = (1, ep) if dp > 1 else (ep, 1)
+    elif moe_tp == 1 and tp == dp > 1 and ep == tp * dp:
+        tp, ep = 1, dp
     return {"tp": tp, "ep": ep, "dp": dp, "pp": pp}
 
 

@@ -105,6 +105,8 @@ class EngineProfile(Frozen):
     lookahead_slots: dict[str, str] = {}  # method -> "k" | "k_plus_1" | "0"
     fused_norm_quant: bool = True  # norm and activation kernels write the quantised input of the next product
     fused_allreduce_norm: bool = False
+    dp_exchange: Literal["allgather", "alltoall"] = "allgather"  # attention replicas to experts and back
+    allreduce_like: dict[str, str] = {}  # arch_target prefix → engine whose all-reduce kernels run there
     fused_rope: bool = False  # the attention kernel rotates queries and keys
     kv_default: str = "auto"  # auto: the activation dtype
     quantized_head: bool = False  # the output head takes the weight format too (GGUF files)
