@@ -90,7 +90,8 @@ def k_regret(*, measured_goodput: Mapping[int, float], predicted_k: int) -> floa
 def same_sign(
     *, predicted_speedup: ArrayLike, measured_speedup: ArrayLike, tie_frac: float = SIGN_TIE_FRAC
 ) -> tuple[int, int]:
-    """How many cells the verdict "speculation pays" (AL > R, speed-up > 1) is right in: (right, cells with a sign).
+    """How many cells the verdict "speculation pays" (AL > R, speed-up > 1) is right in: (right, cells with a
+    sign).
 
     Cells measured within ``tie_frac`` of 1 have no sign and are left out.
 

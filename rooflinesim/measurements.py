@@ -1,13 +1,18 @@
 """Reading measurements: the table of a validation campaign, or a user's own CSV.
 
-Columns. Required: ``batch_size``, ``metric`` and ``value``. Optional: ``k`` (drafted tokens, 0 = no speculation),
-``query_tokens`` (tokens per sequence in the timed pass; default k + 1), ``context_tokens``, ``unit``, ``spread_frac``
-(relative standard deviation of the value), ``n`` (runs behind it), ``notes``, ``group`` (which setup of the campaign),
-``use`` (``score``, ``given``: an input of the prediction, ``fit``: was used to fit a constant, never scored),
-``draft_steps`` and ``draft_topk`` (tree drafts: passes of the drafter, and its branches; k is then the number of nodes).
-Instead of ``metric`` and ``value`` a table may have one column per metric, ``tpot_ms`` or ``acceptance_length``.
+Required columns: ``batch_size``, ``metric``, ``value``. Instead of the last two a table may have one column
+per metric, such as ``tpot_ms`` or ``acceptance_length``. Optional columns:
 
-Files are untrusted: size, rows and cell length are bounded, and every refusal is one line with the line number.
+* ``k``: drafted tokens, 0 = no speculation; ``context_tokens``; ``unit``
+* ``query_tokens``: tokens per sequence in the timed pass (default k + 1)
+* ``spread_frac``: relative standard deviation of the value; ``n``: runs behind it; ``notes``
+* ``group``: which setup of a campaign
+* ``use``: ``score``, ``given`` (an input of the prediction) or ``fit`` (a constant was fitted on it: never
+  scored)
+* ``draft_steps``, ``draft_topk``: tree drafts, passes of the drafter and branches; k is then the nodes
+* ``prompt_tokens``, ``output_tokens``: for end-to-end latencies
+
+Files are untrusted: size, rows and cells are bounded; every refusal is one line with the line number.
 """
 
 from __future__ import annotations
@@ -32,14 +37,30 @@ METRICS: Final[dict[str, tuple[str, ...]]] = {
     "verify_s": ("verify", "verify_time", "target_pass", "target_forward"),
     "draft_s": ("draft", "draft_time", "drafting"),
     "tpot_s": ("tpot", "time_per_output_token"),
-    "output_tokens_per_s": ("throughput", "output_throughput", "tokens_per_s", "tok/s", "tps"),
+    "output_tokens_per_s": (
+        "throughput",
+        "output_throughput",
+        "goodput_tokens_per_s",
+        "tokens_per_s",
+        "tok/s",
+        "tps",
+    ),
     "request_tokens_per_s": ("tokens_per_s_per_user", "tok/s/user", "per_request_throughput"),
     "acceptance_length": ("al", "mean_acceptance_length", "accept_length", "tau"),
     "verify_ratio": ("verify_over_ar",),
     "speedup": ("speed_up", "speedup_vs_no_sd"),
     "peak_speedup": (),
+    "e2e_speedup": (),
+    "sample_s": ("sample", "sample_time"),
     "marginal_frac": ("survival",),
-    "claim": (),
+    # share of drafts accepted up to each position: recorded, an input of predictions
+    **{f"accept_marginal_pos{i}": () for i in range(1, 33)},
+    "gain_over_fixed_frac": (),
+    "gain_over_off_frac": (),
+    "best_k": (),
+    "pass_ratio": (),
+    "draft_ratio": (),
+    "experts_ratio": (),
 }
 _TIMES: Final = frozenset(name for name in METRICS if name.endswith("_s") and not name.endswith("per_s"))
 _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "seconds": 1.0}
@@ -60,6 +81,8 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "use": (),
     "draft_steps": ("num_steps",),
     "draft_topk": ("topk",),
+    "prompt_tokens": ("isl",),
+    "output_tokens": ("osl",),
 }
 USES: Final = ("score", "given", "fit")
 
@@ -81,6 +104,8 @@ class Measurement:
     use: str = "score"
     draft_steps: int | None = None
     draft_topk: int = 1
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
     line: int = 0
 
     @property
@@ -254,6 +279,8 @@ def _measurements(
         use=use,
         draft_steps=_whole(steps, field="draft_steps", where=where) if steps else None,
         draft_topk=_whole(topk, field="draft_topk", where=where, low=1) if topk else 1,
+        prompt_tokens=optional("prompt_tokens", 1.0),
+        output_tokens=optional("output_tokens", 1.0),
         line=line,
     )
     if wide:

@@ -1,8 +1,11 @@
 """Fit a user's own overhead and efficiencies to a few measured steps, and say what the rows cannot determine.
 
-Four numbers at most: host seconds of a plain step and of a speculative round, and one factor each on the memory and the
-compute efficiencies of the calibration in use. All are found by least squares on log(measured / model), re-running the
-model. A number whose standard error would be too large is refused: it keeps its prior, and the points that would settle
+Four numbers at most: host seconds of a plain step and of a speculative round, and one factor each on the
+memory and the
+compute efficiencies of the calibration in use. All are found by least squares on log(measured / model), re-
+running the
+model. A number whose standard error would be too large is refused: it keeps its prior, and the points that
+would settle
 it are named.
 """
 
@@ -63,7 +66,8 @@ class Refused:
 
 @dataclass(frozen=True)
 class UserFit:
-    """What came out. ``residual_log_sd``: spread of log(measured / fitted model); ``before`` that of the prior."""
+    """What came out. ``residual_log_sd``: spread of log(measured / fitted model); ``before`` that of the
+    prior."""
 
     fitted: tuple[Fitted, ...]
     refused: tuple[Refused, ...]
@@ -179,7 +183,8 @@ def _stderr(jacobian: FloatArray, sigma: FloatArray) -> FloatArray:
 
 
 def _held(names: Sequence[str], free: Sequence[str]) -> tuple[FloatArray, FloatArray]:
-    """Pseudo-rows that hold every parameter that is not fitted to its prior, with the prior's own uncertainty."""
+    """Pseudo-rows that hold every parameter that is not fitted to its prior, with the prior's own
+    uncertainty."""
     rows = np.eye(len(names))[[i for i, n in enumerate(names) if n not in free]]
     return rows, np.asarray([PRIOR_SD[n] for n in names if n not in free])
 
@@ -187,7 +192,7 @@ def _held(names: Sequence[str], free: Sequence[str]) -> tuple[FloatArray, FloatA
 def _conditional_stderr(
     jacobian: FloatArray, sigma: FloatArray, names: Sequence[str], free: Sequence[str]
 ) -> FloatArray:
-    """Standard errors of the ``free`` parameters, with the others uncertain by as much as their priors are."""
+    """Standard errors of the ``free`` parameters, the others being as uncertain as their priors."""
     rows, sd = _held(names, free)
     error = _stderr(np.vstack([jacobian, rows]), np.concatenate([sigma, sd]))
     return error[[list(names).index(n) for n in free]]
@@ -240,7 +245,7 @@ def fit_user(resolved: Resolved, rows: Sequence[Measurement], *, calibration_id:
     high = [HOST_RANGE_S[1] * 1e3 if n.endswith("_s") else np.log(FACTOR_RANGE[1]) for n in free]
     start = [prior[n] * 1e3 if n.endswith("_s") else 0.0 for n in free]
     start = [float(np.clip(s, lo + 1e-6, hi - 1e-6)) for s, lo, hi in zip(start, low, high, strict=True)]
-    solution = least_squares(residual, start, bounds=(low, high), diff_step=1e-3, loss="soft_l1")
+    solution = least_squares(residual, start, bounds=(low, high), diff_step=[1e-3], loss="soft_l1")
     values = unpack(solution.x)
     left = measured - _model(resolved, steps, values)
     spread = float(np.sqrt(np.sum(np.square(left)) / max(len(steps) - len(free), 1)))
@@ -296,7 +301,8 @@ def _points_for(
     wanted: str,
     sigma: FloatArray,
 ) -> tuple[tuple[int, int, int], ...]:
-    """Up to three further points, chosen greedily, that bring the standard error of ``wanted`` below its limit."""
+    """Up to three further points, chosen greedily, that bring the standard error of ``wanted`` below its
+    limit."""
     have = {(int(r.batch_size), r.k, int(context_of(r))) for r in rows}
     speculative = resolved.deployment.speculative
     options = [p for p in _CANDIDATES if p not in have and (speculative or p[1] == 0)]

@@ -1,6 +1,7 @@
 """A validation campaign: one folder named after the published table it reproduces, with exactly three files.
 
-``source.yaml`` says who measured what and what is doubtful about it; ``scenario.yaml`` how the model is set up, what it
+``source.yaml`` says who measured what and what is doubtful about it; ``scenario.yaml`` how the model is set
+up, what it
 takes as given and the bound each score must keep; ``measurements.csv`` holds the published numbers.
 """
 
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from pydantic import Field
 
 from rooflinesim.errors import InputError, SpecError, unknown_name
 from rooflinesim.measurements import Measurement, read_measurements
@@ -33,7 +36,8 @@ class Source(Frozen):
 
 
 class ScoreSpec(Frozen):
-    """One score of a campaign: what is compared, the bound that must hold, and the target that was set for it.
+    """One score of a campaign: what is compared, the bound that must hold, and the target that was set for
+    it.
 
     ``bound`` and ``target`` map a statistic (mape, median, k_regret, sign_correct, rmse) to its limit.
     """
@@ -42,15 +46,15 @@ class ScoreSpec(Frozen):
     metric: str = ""
     groups: tuple[str, ...] = ()  # empty: all
     bound: dict[str, float]
-    target: dict[str, float] = {}
+    target: dict[str, float] = Field(default_factory=dict)
     note: str = ""
 
 
 class CampaignSpec(Frozen):
     """How a campaign is reproduced."""
 
-    scenario: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {}
+    scenario: dict[str, Any] = Field(default_factory=dict)
+    groups: dict[str, dict[str, Any]] = Field(default_factory=dict)
     given: str
     assumed: tuple[str, ...] = ()
     fitted: str = ""  # which constants were fitted on rows marked ``fit``, if any

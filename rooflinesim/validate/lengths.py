@@ -13,7 +13,8 @@ from rooflinesim.validate.scores import Result
 
 
 def lengths(campaign: Campaign, spec: ScoreSpec) -> Result:
-    """Per curve (group), a least-squares fit of (c_1, decay) to AL(K), and its RMSE; the median over curves is scored.
+    """Per curve (group), a least-squares fit of (c_1, decay) to AL(K), and its RMSE; the median over curves
+    is scored.
 
     With ``note: extrapolate`` only the rows marked ``given`` are fitted and the rest is predicted.
     """

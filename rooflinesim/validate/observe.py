@@ -1,7 +1,9 @@
-"""What the model says about a measured row: the same quantity, at the same point, with its spread and its floor."""
+"""What the model says about a measured row: the same quantity, at the same point, with its spread and its
+floor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,8 +14,9 @@ from rooflinesim.efficiency import Ceilings, ideal_calibration
 from rooflinesim.errors import InputError
 from rooflinesim.grid import FloatArray, Grid
 from rooflinesim.measurements import Measurement
+from rooflinesim.serving import prefill_pass
 from rooflinesim.step import StepTime, step_time
-from rooflinesim.uncertainty import family_log_sd, speedup_log_sd, step_log_sd
+from rooflinesim.uncertainty import family_log_sd, model_log_sd, speedup_log_sd, step_log_sd
 
 #: Context when a row gives none: short chat prompts with their answer half generated.
 DEFAULT_CONTEXT_TOKENS = 512.0
@@ -52,7 +55,8 @@ def given_lengths(rows: Iterable[Measurement]) -> dict[tuple[str, int], list[Mea
 def length_at(
     row: Measurement, given: Mapping[tuple[str, int], Sequence[Measurement]], resolved: Resolved
 ) -> float:
-    """The acceptance length to use at a row: measured at the same point, else the mean measured at the same K, else
+    """The acceptance length to use at a row: measured at the same point, else the mean measured at the same
+    K, else
     the scenario's curve (its depth is the number of draft steps for a tree)."""
     if row.k == 0:
         return 1.0
@@ -106,12 +110,9 @@ def implied_lengths(
 
     Such a row is spent: it gives one input and is never scored.
     """
-    one = {
-        (r.group, r.k): [replace(r, metric="acceptance_length", value=1.0)]
-        for r in rows
-        if r.metric == "speedup" and r.use == "fit"
-    }
-    spent = [r for r in rows if r.metric == "speedup" and r.use == "fit"]
+    spent = [r for r in rows if r.metric in {"speedup", "e2e_speedup"} and r.use == "fit"]
+    spent = [replace(r, metric="speedup") for r in spent]
+    one = {(r.group, r.k): [replace(r, metric="acceptance_length", value=1.0)] for r in spent}
     table: dict[tuple[str, int], list[Measurement]] = {}
     for p in predict_rows(resolved, spent, one) if spent else []:
         length = min(p.row.value * p.r, p.row.k + 1.0)
@@ -140,8 +141,8 @@ def predict_rows(
                 continue
             at = _index(row, grid)
             length = length_at(row, given, resolved)
-            value, sd = _value(row, step, at, length)
-            low = _value(row, ideal, at, length)[0] if row.metric.endswith("_s") else float("nan")
+            value, sd = _value(resolved, row, step, at, length)
+            low = _value(floor, row, ideal, at, length)[0] if row.metric.endswith("_s") else float("nan")
             ratio = _at(step.step_s, step, at) / _at(step.off_step_s, step, at)
             out[id(row)] = Predicted(row, value, sd, length, 1.0 if row.k == 0 else ratio, low)
     return [out[id(row)] for row in rows]
@@ -169,7 +170,8 @@ def _index(row: Measurement, grid: Grid) -> tuple[int, int, int]:
 def _tree(wide: StepTime, deep: StepTime) -> StepTime:
     """A tree step: ``wide`` verifies its nodes; ``deep`` has as many drafter passes as the tree is deep.
 
-    Passes carry the tree's branches as extra rows; at small batch the weights they read dominate, so that is left out.
+    Passes carry the tree's branches as extra rows; at small batch the weights they read dominate, so that
+    is left out.
     """
     families = {**wide.families, "draft_depth": deep.draft_s - wide.draft_s}
     step = wide.step_s - wide.draft_s + deep.draft_s
@@ -181,24 +183,50 @@ def _at(array: FloatArray, step: StepTime, at: tuple[int, int, int]) -> float:
     return float(np.broadcast_to(array, shape)[at])
 
 
-def _value(row: Measurement, step: StepTime, at: tuple[int, int, int], length: float) -> tuple[float, float]:
+def _e2e_speedup(resolved: Resolved, row: Measurement, *, on: float, off: float, length: float) -> float:
+    """Ratio of end-to-end latencies in a closed loop of N requests: while one answers, N prompts are read.
+
+    (N·t_p + O·off) / (N·t_p + O·on/AL), O output tokens, t_p seconds of one prompt.
+    """
+    if row.prompt_tokens is None or row.output_tokens is None:
+        raise InputError(f"line {row.line}: e2e_speedup needs prompt_tokens and output_tokens")
+    one = np.ones((1, 1, 1))
+    prompt = prefill_pass(
+        resolved.deployment,
+        prompts=one,
+        chunk_tokens=one * row.prompt_tokens,
+        cached_tokens=0.0 * one,
+        decoding=0.0 * one,
+        context_tokens=one,
+    )
+    prompts_s = row.batch_size * float(np.ravel(prompt.total_s)[0])
+    plain, fast = row.output_tokens * off, row.output_tokens * on / length
+    return (prompts_s + plain) / (prompts_s + fast)
+
+
+def _value(
+    resolved: Resolved, row: Measurement, step: StepTime, at: tuple[int, int, int], length: float
+) -> tuple[float, float]:
     """(predicted value in the row's unit, relative spread)."""
     on, off = _at(step.step_s, step, at), _at(step.off_step_s, step, at)
     if row.metric == "verify_s":
-        sd = family_log_sd(step.verify_pass.families, step.log_sd)
-        return _at(step.verify_s, step, at), _at(sd, step, at)
+        fits = _at(family_log_sd(step.verify_pass.families, step.log_sd), step, at)
+        return _at(step.verify_s, step, at), math.hypot(fits, model_log_sd(step)[0])
     if row.metric == "draft_s":
         families: dict[str, FloatArray] = {}
         for _, times, draft in step.draft_passes:
-            for name, seconds in draft.families.items():
-                families[name] = families.get(name, np.zeros(())) + times * seconds
-        sd = family_log_sd(families, step.log_sd) if families else np.zeros(())
-        return _at(step.draft_s, step, at), _at(sd, step, at)
+            for name, each in draft.families.items():
+                families[name] = families.get(name, np.zeros(())) + times * each
+        fits = _at(family_log_sd(families, step.log_sd), step, at) if families else 0.0
+        return _at(step.draft_s, step, at), math.hypot(fits, *model_log_sd(step))
     if row.metric == "verify_ratio":
         plain = off - _at(step.off_pass.total_s, step, at)
         return (_at(step.verify_s, step, at) + plain) / off, _at(speedup_log_sd(step), step, at)
     seconds = off if row.k == 0 or row.metric == "off_step_s" else on
     sd = _at(step_log_sd(step), step, at)
+    if row.k == 0 or row.metric == "off_step_s":
+        fits = _at(family_log_sd(step.off_families, step.log_sd), step, at)
+        sd = math.hypot(fits, model_log_sd(step)[0])
     if row.metric in {"step_s", "off_step_s"}:
         return seconds, sd
     if row.metric == "tpot_s":
@@ -207,6 +235,9 @@ def _value(row: Measurement, step: StepTime, at: tuple[int, int, int], length: f
         return row.batch_size * length / seconds, sd
     if row.metric == "request_tokens_per_s":
         return length / seconds, sd
+    if row.metric == "e2e_speedup":
+        ratio_sd = _at(speedup_log_sd(step), step, at)
+        return _e2e_speedup(resolved, row, on=on, off=off, length=length), ratio_sd
     if row.metric == "speedup":
         return length * off / seconds, _at(speedup_log_sd(step), step, at)
     raise InputError(f"line {row.line}: metric {row.metric!r} is an input, not something to predict")

@@ -27,7 +27,8 @@ def run(names: list[str] | None = None, *, fast_only: bool = False) -> list[Resu
 
 
 def pooled_coverage(results: list[Result]) -> tuple[float, int] | None:
-    """Share of held-out rows inside their 80 % band, each campaign weighing the same, and the number of rows."""
+    """Share of held-out rows inside their 80 % band, each campaign weighing the same, and the number of
+    rows."""
     shares = [(r.coverage, len(r.rows)) for r in results if r.coverage is not None]
     if not shares:
         return None

@@ -1,4 +1,5 @@
-"""One function per kind of score. Each takes a campaign and one score's specification, and returns what came out."""
+"""One function per kind of score. Each takes a campaign and one score's specification, and returns what came
+out."""
 
 from __future__ import annotations
 
@@ -180,7 +181,7 @@ def predicted_choice(predicted: list[Predicted], tie_frac: float = TIE_FRAC) -> 
 
 def choice(campaign: Campaign, spec: ScoreSpec) -> Result:
     """K-regret: goodput lost by the measured curve when K is the predicted one, at each batch and context."""
-    rows = [r for r in campaign.select(metric=spec.metric, groups=spec.groups)]
+    rows = campaign.select(metric=spec.metric, groups=spec.groups)
     predicted, skipped = predict_all(campaign, rows)
     decisions = []
     for at in dict.fromkeys((p.row.group, p.row.batch_size, p.row.context_tokens) for p in predicted):
@@ -234,7 +235,9 @@ def _claims(campaign: Campaign, spec: ScoreSpec) -> Result:
 
 
 def _serving(campaign: Campaign, spec: ScoreSpec) -> Result:
-    raise InputError(f"{campaign.id}: serving rows are scored by their own module, which is not installed")
+    from rooflinesim.validate.serving import serving
+
+    return serving(campaign, spec)
 
 
 #: Kind of score → the function that computes it.

@@ -1,4 +1,5 @@
-"""A user's own measurements against the model: AL, R, break-even, implied efficiency, and what to recalibrate."""
+"""A user's own measurements against the model: AL, R, break-even, implied efficiency, and what to
+recalibrate."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ def measured_step_s(row: Measurement, length: float) -> float:
     return length / row.value
 
 
-def validate_user(resolved: Resolved, rows: Sequence[Measurement], *, metric: str | None = None) -> UserReport:
+def validate_user(
+    resolved: Resolved, rows: Sequence[Measurement], *, metric: str | None = None
+) -> UserReport:
     """Compare a user's rows with the model of ``resolved``; ``metric`` picks one where several were measured.
 
     Errors: InputError when no row gives a step time, or the wanted metric is not there.
@@ -97,7 +100,8 @@ def validate_user(resolved: Resolved, rows: Sequence[Measurement], *, metric: st
             some = _mean_of_repeats(some)
         lengths = {r.k: length_at(r, given, resolved) for r in some}
         steps = [
-            replace(r, metric="step_s", value=measured_step_s(r, lengths[r.k])) for r in sorted(some, key=lambda r: r.k)
+            replace(r, metric="step_s", value=measured_step_s(r, lengths[r.k]))
+            for r in sorted(some, key=lambda r: r.k)
         ]
         predicted = predict_rows(resolved, steps, given)
         predicted_all += predicted
@@ -110,9 +114,7 @@ def validate_user(resolved: Resolved, rows: Sequence[Measurement], *, metric: st
         points.append(point)
         findings += notes
     findings += _saturation(rows)
-    s = score(
-        predicted=[p.value for p in predicted_all], measured=[p.row.value for p in predicted_all]
-    )
+    s = score(predicted=[p.value for p in predicted_all], measured=[p.row.value for p in predicted_all])
     return UserReport(
         points=tuple(points),
         score=s,
@@ -126,7 +128,9 @@ def _step_rows(rows: Sequence[Measurement], metric: str | None) -> list[Measurem
     if metric is not None:
         wanted, _ = metric_of(metric)
         if wanted not in there:
-            raise InputError(f"--metric: no row of {wanted}; the file has {', '.join(there) or 'no step times'}")
+            raise InputError(
+                f"--metric: no row of {wanted}; the file has {', '.join(there) or 'no step times'}"
+            )
         there = [wanted]
     if not there:
         raise InputError(f"no row gives a step time; needs one of {', '.join(STEP_METRICS)}")
@@ -162,7 +166,8 @@ def _point(
         if step < p.floor_s:
             flags.append("byte model wrong: faster than the roofline")
             notes.append(
-                f"{where}, K = {k}: {step * 1e3:.4g} ms is below the bare roofline of {p.floor_s * 1e3:.4g} ms "
+                f"{where}, K = {k}: {step * 1e3:.4g} ms is below the bare roofline of "
+                f"{p.floor_s * 1e3:.4g} ms "
                 f"({p.floor_s / step:.0%} of peak): byte model wrong (formats, experts read, shared cache?)"
             )
         ok = None
@@ -200,7 +205,10 @@ def _point(
         )
     curve = {row.k: lengths[row.k] / row.step_s for row in out}
     chosen = predicted_choice(
-        [replace(p, row=replace(p.row, metric="request_tokens_per_s"), value=lengths[p.row.k] / p.value) for p in predicted]
+        [
+            replace(p, row=replace(p.row, metric="request_tokens_per_s"), value=lengths[p.row.k] / p.value)
+            for p in predicted
+        ]
     )
     point = UserPoint(
         group=group,
@@ -215,7 +223,8 @@ def _point(
 
 
 def _saturation(rows: Iterable[Measurement]) -> list[str]:
-    """Where throughput stops rising with concurrency: beyond it requests wait, and concurrency is not the batch."""
+    """Where throughput stops rising with concurrency: beyond it requests wait, and concurrency is not the
+    batch."""
     notes = []
     table: dict[tuple[str, int, float | None], dict[float, float]] = {}
     for row in rows:
@@ -230,7 +239,8 @@ def _saturation(rows: Iterable[Measurement]) -> list[str]:
         if last >= 4 * first:
             notes.append(
                 f"{group + ': ' if group else ''}K = {k}: throughput saturates at concurrency {first:g} "
-                f"({curve[first] / most:.0%} of its maximum, {most:.5g} tokens/s); up to {last:g} requests only queue: "
+                f"({curve[first] / most:.0%} of its maximum, {most:.5g} tokens/s); up to {last:g} "
+                "requests only queue: "
                 "keep a limit on the time to first token, and do not read higher concurrency as batch size"
             )
     return notes
@@ -264,11 +274,13 @@ def _recalibrate(predicted: list[Predicted]) -> list[str]:
         if abs(measured[0] - model[0]) > 0.02 * step:
             hints.append(
                 f"{name}a further drafted token costs {measured[0] * 1e3:.2f} ms, the model says "
-                f"{model[0] * 1e3:.2f} ms: recalibrate the draft pass (draft_pass_s, and compute_eff at large batch)"
+                f"{model[0] * 1e3:.2f} ms: recalibrate the draft pass (draft_pass_s, and compute_eff at "
+                "large batch)"
             )
         if abs(measured[1] - model[1]) > WORTH_FRAC * step:
             hints.append(
-                f"{name}a speculative round has {1e3 * (measured[1] - model[1]):+.2f} ms that do not depend on K: "
+                f"{name}a speculative round has {1e3 * (measured[1] - model[1]):+.2f} ms that do not "
+                "depend on K: "
                 "recalibrate its host time (sd_host_s)"
             )
     return hints
