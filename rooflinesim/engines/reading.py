@@ -49,7 +49,7 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]+|[\]}]+', re.DOTALL)
 _SPACE = re.compile(r"\s*")
 
 
@@ -144,8 +144,10 @@ def _encoding(head: bytes, name: str) -> str:
     return encoding
 
 
-def nesting_depth(text: str) -> int:
+def nesting_depth(text: str, *, stop: int = MAX_DEPTH) -> int:
     """Deepest nesting of brackets outside strings (strings of a benchmark file hold generated code).
+
+    Counting ends above ``stop``.
 
     >>> nesting_depth('{"a": ["[[[[", [2]]}')
     3
@@ -155,8 +157,11 @@ def nesting_depth(text: str) -> int:
         mark = match.group()
         if mark[0] == '"':
             continue
-        depth += 1 if mark in "[{" else -1
-        deepest = max(deepest, depth)
+        depth += len(mark) if mark[0] in "[{" else -len(mark)
+        if depth > deepest:
+            deepest = depth
+            if deepest > stop:
+                break
     return deepest
 
 

@@ -47,7 +47,8 @@ def step_from_latencies(
 ) -> tuple[float, str] | None:
     """(step time, identity used) from TPOT, ITL and AL; None when they cannot give one.
 
-    >>> step_from_latencies(tpot_s=0.00398, itl_s=0.0096, acceptance_length=2.41, k=3, where="", times=Times())
+    >>> given = {"acceptance_length": 2.41, "k": 3, "where": "", "times": Times()}
+    >>> step_from_latencies(tpot_s=0.00398, itl_s=0.0096, **given)
     (0.0096, 'ITL')
     """
     ratio = itl_s / tpot_s if itl_s is not None else None

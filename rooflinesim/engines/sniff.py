@@ -196,10 +196,11 @@ def _is_choice(head: Mapping[str, Any]) -> bool:
 
 
 _PROFILE_KEYS: Final = ("accept_length_model", "conditional_accept_rates", "mean_accept_length")
+_TABLE_KEYS: Final = ("bias_seconds", "sample_batch_tokens", "step_time_ms")
 _JSON_TESTS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...]] = (
     ("speculation-profile", lambda h: "schema_version" in h and any(key in h for key in _PROFILE_KEYS)),
     ("aiperf", lambda h: "spec_decode_acceptance" in h or "pooled_spec_decode_acceptance_histogram" in h),
-    ("step-table", lambda h: any(key in h for key in ("bias_seconds", "sample_batch_tokens", "step_time_ms"))),
+    ("step-table", lambda h: any(key in h for key in _TABLE_KEYS)),
     ("vllm-bench-forward", lambda h: "case" in h and "median_us" in h),
     ("trtllm-iteration-stats", lambda h: "iterLatencyMS" in h or "specDecodingStats" in h),
     ("sglang-bench-speculative", lambda h: "acc_length" in h and "step_time" in h),

@@ -173,7 +173,7 @@ def read(
         number(config.get(key), field=f"SGLang schedule: {key}", minimum=-1e6)
     if not slots:
         raise InputError(
-            "SGLang schedule: no integer-string key (a batch-size slot); a flat candidate_steps no longer loads"
+            "SGLang schedule: no integer-string key (a slot); a flat candidate_steps no longer loads"
         )
     lows = sorted(slots)
     top_batch = max_running_requests or max(48, lows[-1])

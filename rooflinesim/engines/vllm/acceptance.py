@@ -47,10 +47,10 @@ def read_log(files: Sequence[TextFile], *, k: int | None = None) -> AcceptanceRe
             at = line.find(LOG_MARK)
             if at < 0:
                 continue
+            n_lines += 1
             parsed = _log_line(line[at:], field=f"{file.name}: line {number_}", k=k)
             if parsed is None:
                 continue
-            n_lines += 1
             steps, accepted, biased, totals = parsed
             if not accepted:
                 means = [a + b for a, b in zip(means, totals, strict=True)]
@@ -230,7 +230,7 @@ def read_bench_serve(
         )  # fmt: skip
     if not found.means:
         raise InputError(
-            f"{source}: no spec_decode_* fields: the server speculated not, or exposed no counters"
+            f"{source}: no spec_decode_* fields: speculation was off, or the server exposed no counters"
         )
     steps, drafted, accepted = (sum(column) for column in zip(*found.means, strict=True))
     al, rate, mean_k = tally.mean_of_counters(

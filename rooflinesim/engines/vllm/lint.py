@@ -83,8 +83,8 @@ def lint(
         found.append(
             Finding(
                 "graph-cliff",
-                f"batch {batch_size} at K={k} is above the last full CUDA graph ({max_graph_batch} requests): "
-                "the step runs without one",
+                f"batch {batch_size} at K={k} is above the last full CUDA graph ({max_graph_batch} requests)"
+                ": the step runs without one",
             )
         )
     if spec.get("tensor_parallel_size") is not None:
