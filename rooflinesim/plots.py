@@ -24,7 +24,8 @@ PARTS = (
 )
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """pyplot without a window, in the style of every figure here."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,10 +50,15 @@ def save(figure: Any, path: str, *, force: bool) -> Path:
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in FORMATS:
         raise InputError(f"--plot: {path!r} must end in {', '.join('.' + f for f in FORMATS)}")
+    return write_bytes(path, image_bytes(figure, kind), force=force)
+
+
+def image_bytes(figure: Any, kind: str = "png") -> bytes:
+    """A figure as the bytes of an image file; the figure is closed."""
     sink = io.BytesIO()
     figure.savefig(sink, format=kind, dpi=150)
-    _pyplot().close(figure)
-    return write_bytes(path, sink.getvalue(), force=force)
+    pyplot().close(figure)
+    return sink.getvalue()
 
 
 def save_prediction(prediction: Prediction, path: str, *, force: bool = False) -> Path:
@@ -70,7 +76,7 @@ def title(prediction: Prediction) -> str:
 
 
 def _one(point: Point, prediction: Prediction) -> Any:
-    plt = _pyplot()
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
     k = np.array([row.k for row in point.rows])
     gain = np.array([row.speedup for row in point.rows])
@@ -103,7 +109,7 @@ def _one(point: Point, prediction: Prediction) -> Any:
 
 
 def _several(prediction: Prediction) -> Any:
-    plt = _pyplot()
+    plt = pyplot()
     contexts = sorted({p.context_tokens for p in prediction.points})
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
     for colour, context in zip((BLUE, ORANGE, GREEN, RED, PURPLE), contexts, strict=False):
@@ -136,7 +142,7 @@ def _several(prediction: Prediction) -> Any:
 
 def best_k_map(panels: list[tuple[str, Evaluation]]) -> Any:
     """Goodput relative to the best K over (batch, K), one panel per evaluation, with best K as steps."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False)
     for axis, (name, result) in zip(axes[0], panels, strict=True):
         table = result.goodput[:, :, 0] / result.goodput[:, :, 0].max(axis=1, keepdims=True)
