@@ -14,17 +14,18 @@ from rooflinesim.errors import RooflinesimError
 from rooflinesim.grid import FloatArray
 from rooflinesim.measured.serving_rows import ServingRow, read_rows, split
 from rooflinesim.serving import Serving, serve
+from rooflinesim.uncertainty import family_log_sd
 
 
 @dataclass(frozen=True)
 class ScoredRow:
-    """One row with its prediction, or with the reason why there is none."""
+    """One row with its prediction and the spread σ of its logarithm, or with the reason why there is none."""
 
     row: ServingRow
     tpot_s: float = float("nan")
     ttft_s: float = float("nan")
     families: dict[str, float] = field(default_factory=dict)
-    log_sd: dict[str, float] = field(default_factory=dict)
+    spread: float = float("nan")
     prefill_share_frac: float = float("nan")
     running: float = float("nan")
     why_not: str = ""
@@ -81,7 +82,7 @@ def _scored(row: ServingRow, result: Serving, i: int) -> ScoredRow:
         tpot_s=float(result.tpot_s[i]),
         ttft_s=float(result.ttft_s[i]),
         families={k: float(v[i]) for k, v in result.families.items()},
-        log_sd=result.log_sd,
+        spread=float(family_log_sd(result.families, result.log_sd)[i]),
         prefill_share_frac=float(result.prefill_share_frac[i]),
         running=float(result.running[i]),
     )

@@ -161,10 +161,10 @@ def _number(raw: Mapping[str, str], name: str, default: float) -> float:
 def layout(raw: Mapping[str, str]) -> dict[str, int]:
     """tp, ep, dp, pp of one row as ranks of one node.
 
-    The file's ranks obey tp·dp = moe_tp·moe_ep. Where an InferenceX run used the same ranks twice, the file holds
-    their *product*: tensor and expert parallelism (tp 8 and ep 8 as tp 64, moe_tp 8, moe_ep 8), or attention
-    replicas (tp 4, dp 4, ep 16 on four accelerators). Evidence: nodes of 8, and 4 H100 whose cache is full at 16
-    sequences of MiniMax-M2.5.
+    The file's ranks obey tp·dp = moe_tp·moe_ep. Where an InferenceX run used the same ranks twice, the file
+    holds their *product*: tensor and expert parallelism (tp 8 and ep 8 as tp 64, moe_tp 8, moe_ep 8), or
+    attention replicas (tp 4, dp 4, ep 16 on four accelerators). Evidence: nodes of 8, and 4 H100 whose cache
+    is full at 16 sequences of MiniMax-M2.5.
 
     >>> layout({"tp_size": "64", "moe_tp_size": "8", "moe_ep_size": "8", "attention_dp_size": "1"})
     {'tp': 8, 'ep': 8, 'dp': 1, 'pp': 1}

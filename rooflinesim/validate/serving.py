@@ -1,42 +1,38 @@
-"""Measured serving rows without speculation: time per output token of continuously batched engines."""
+"""Serving rows without speculation: TPOT (and TTFT) of a continuously batched engine against measured ones.
+
+A campaign with rows of its own gives ``prompt_tokens`` and ``output_tokens`` (means over requests) with each.
+The campaign of the shipped rows reads them from the installed package, and scores only the pairs of model and
+accelerator that nothing was fitted on.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rooflinesim.accuracy import band_coverage, score
-from rooflinesim.errors import InputError
-from rooflinesim.uncertainty import STEP_LOG_SD, Z80, family_log_sd
+from rooflinesim.accuracy import score
+from rooflinesim.api.resolve import resolve
+from rooflinesim.errors import InputError, RooflinesimError
+from rooflinesim.measured.scoring import ScoredRow, predict_rows
+from rooflinesim.measured.serving_rows import CAMPAIGN, read_rows, split
+from rooflinesim.measurements import Measurement
+from rooflinesim.serving import Serving, serve
+from rooflinesim.uncertainty import family_log_sd
 from rooflinesim.validate.campaign import Campaign, ScoreSpec
-from rooflinesim.validate.scores import Result
+from rooflinesim.validate.observe import Predicted
+from rooflinesim.validate.scores import Result, coverage_of
 
 
 def serving(campaign: Campaign, spec: ScoreSpec) -> Result:
-    """TPOT of the rows that nothing was fitted on; rows that cannot be answered count as skipped."""
-    try:
-        from rooflinesim.measured.scoring import predict_rows
-        from rooflinesim.measured.serving_rows import read_rows, split
-
-        _, held_out = split(read_rows())
-    except ImportError:
-        raise InputError(
-            f"{campaign.id}: needs the measured rows: pip install rooflinesim[validation]"
-        ) from None
-    scored = predict_rows(held_out)
-    there = [s for s in scored if s.answered]
-    skipped = tuple(f"row {s.row.row}: {s.why_not}" for s in scored if not s.answered)
-    if not there:
-        raise InputError(f"{campaign.id}: no row could be answered ({'; '.join(skipped[:1])})")
-    predicted = np.asarray([s.tpot_s for s in there])
-    measured = np.asarray([s.row.tpot_s for s in there])
-    width = np.asarray(
-        [
-            float(family_log_sd({k: np.asarray(v) for k, v in s.families.items()}, s.log_sd).ravel()[0])
-            for s in there
-        ]
+    """Errors, coverage of the 80 % band, and rows that are faster than the bare roofline allows."""
+    predicted, skipped = _shipped(spec) if campaign.id == CAMPAIGN else _own(campaign, spec)
+    if not predicted:
+        raise InputError(f"{campaign.id}: no row could be predicted ({'; '.join(skipped[:1])})")
+    s = score(predicted=[p.value for p in predicted], measured=[p.row.value for p in predicted])
+    fast = tuple(
+        f"{p.row.group or 'row'} {p.row.line}: {p.row.value:.4g} s is below the roofline {p.floor_s:.4g} s"
+        for p in predicted
+        if p.floor_s > p.row.value
     )
-    width = np.hypot(width, STEP_LOG_SD)
-    s = score(predicted=predicted, measured=measured)
     return Result(
         id=campaign.id,
         kind=spec.kind,
@@ -48,11 +44,70 @@ def serving(campaign: Campaign, spec: ScoreSpec) -> Result:
         bias=s.bias,
         within_10=s.within_10,
         within_20=s.within_20,
-        coverage=band_coverage(
-            low=predicted * np.exp(-Z80 * width), high=predicted * np.exp(Z80 * width), measured=measured
-        ),
+        coverage=coverage_of(predicted) if spec.metric == "tpot_s" else None,
         bound=spec.bound,
         target=spec.target,
         note=spec.note,
-        skipped=skipped,
+        skipped=tuple(skipped),
+        faster_than_roofline=fast,
+        rows=tuple(predicted),
+    )
+
+
+def _serve(campaign: Campaign, group: str, rows: list[Measurement], *, ideal: bool) -> Serving:
+    scenario = campaign.scenario(group).model_copy(update={"ideal": ideal, "draft": "none"})
+    return serve(
+        resolve(scenario).deployment,
+        concurrency=np.array([row.batch_size for row in rows]),
+        isl_tokens=np.array([row.prompt_tokens or np.nan for row in rows]),
+        osl_tokens=np.array([row.output_tokens or np.nan for row in rows]),
+    )
+
+
+def _own(campaign: Campaign, spec: ScoreSpec) -> tuple[list[Predicted], list[str]]:
+    rows = campaign.select(metric=spec.metric, groups=spec.groups)
+    predicted: list[Predicted] = []
+    skipped: list[str] = []
+    for group in dict.fromkeys(row.group for row in rows):
+        some = [row for row in rows if row.group == group]
+        if any(not row.prompt_tokens or not row.output_tokens for row in some):
+            raise InputError(f"{campaign.id}: serving rows need prompt_tokens and output_tokens")
+        try:
+            result, floor = (_serve(campaign, group, some, ideal=i) for i in (False, True))
+        except RooflinesimError as error:
+            skipped.extend(f"{group or 'all'} line {row.line}: {error}" for row in some)
+            continue
+        spread = family_log_sd(result.families, result.log_sd)
+        value, least = getattr(result, spec.metric), getattr(floor, spec.metric)
+        predicted.extend(
+            Predicted(row, float(value[i]), float(spread[i]), 1.0, 1.0, float(least[i]))
+            for i, row in enumerate(some)
+        )
+    return predicted, skipped
+
+
+def _shipped(spec: ScoreSpec) -> tuple[list[Predicted], list[str]]:
+    _, rows = split(read_rows())
+    scored = predict_rows(rows)
+    floors = {f.row.row: getattr(f, spec.metric) for f in predict_rows(rows, ideal=True)}
+    predicted = [
+        Predicted(
+            _measurement(s, spec.metric), getattr(s, spec.metric), s.spread, 1.0, 1.0, floors[s.row.row]
+        )
+        for s in scored
+        if s.answered
+    ]
+    return predicted, [f"row {s.row.row}: {s.why_not}" for s in scored if not s.answered]
+
+
+def _measurement(scored: ScoredRow, metric: str) -> Measurement:
+    row = scored.row
+    return Measurement(
+        batch_size=row.concurrency,
+        metric=metric,
+        value=getattr(row, metric),
+        group=f"{row.model} {row.gpu} {row.engine} {row.precision}",
+        prompt_tokens=row.isl_tokens,
+        output_tokens=row.osl_tokens,
+        line=row.row,
     )
