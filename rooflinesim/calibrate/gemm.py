@@ -48,6 +48,9 @@ PARAMS: Final = (
     Param("occupancy_exp", 0.1, 0.0, 0.6),
 )
 TILES: Final = tuple(itertools.product((16, 64, 128), (128, 256), (64, 128, 256), (64, 128)))
+#: (engine, format) whose timed call finds the input scales at run time; checkpoints with static scales do not, so
+#: the table of that kernel alone (``computescale``, same rows and inputs) is subtracted before the fit
+RUN_TIME_SCALES: Final = {("trtllm", "fp8"), ("vllm", "fp8")}
 #: (engine, format) whose rows were timed eagerly, launch by launch: no measure of a captured graph
 EAGER_ROWS: Final = {("vllm", "fp8-block")}
 
@@ -77,7 +80,31 @@ def rows_of(gpu: GpuSpec, engine: str, fmt: str) -> Table | None:
     if len(table) < 500:
         return None
     table = table.median_by(["m", "n", "k", "kernel_source"])
+    if (engine, fmt) in RUN_TIME_SCALES:
+        table = _static_scales(gpu, engine, table)
     return table.where((table.number("n") >= 256) & (table.number("k") >= 256))
+
+
+def _static_scales(gpu: GpuSpec, engine: str, table: Table) -> Table:
+    """The rows without the kernel that computes input scales, interpolated in log m and log k."""
+    from scipy.interpolate import RegularGridInterpolator  # only when kernels are fitted
+
+    scales = load(gpu.id, engine, "quantize", "computescale")
+    if scales is None:
+        return table
+    scales = scales.median_by(["m", "k"])
+    m, k = np.unique(scales.number("m")), np.unique(scales.number("k"))
+    grid = np.full((m.size, k.size), np.nan)
+    grid[np.searchsorted(m, scales.number("m")), np.searchsorted(k, scales.number("k"))] = scales.number(
+        "latency"
+    )
+    if np.isnan(grid).any():
+        return table
+    at = RegularGridInterpolator((np.log(m), np.log(k)), grid, bounds_error=False, fill_value=None)
+    points = np.stack([np.log(table.number("m")), np.log(table.number("k"))], axis=1)
+    latency = table.number("latency")
+    static = np.maximum(latency - at(points), 0.3 * latency)
+    return Table({**table.columns, "latency": static}, table.version)
 
 
 def _inputs(gpu: GpuSpec, fmt: str, table: Table) -> dict[str, Any]:

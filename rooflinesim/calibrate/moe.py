@@ -25,6 +25,13 @@ FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "int4": ("int4_wo",),
     "mxfp4": ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"),
 }
+#: Which rows a server runs when an engine has several kernels for one format, by architecture prefix: public launch
+#: scripts (SemiAnalysisAI/InferenceX benchmarks/) set these back ends. An empty tuple: none of its own rows.
+SERVED_TYPES: Final[dict[tuple[str, str], tuple[str, ...]]] = {("sm_10", "mxfp4"): ("w4a8_mxfp4_mxfp8",)}
+SERVED_KERNELS: Final[dict[tuple[str, str, str], str]] = {
+    ("sm_10", "trtllm", "nvfp4"): "moe_torch_flow_min_latency",  # MOE_BACKEND=TRTLLM
+    ("sm_10", "trtllm", "fp8_block"): "trtllm_gen",  # MOE_BACKEND=TRTLLM; the table holds deepgemm only
+}
 #: (hidden, intermediate) of experts with two matrices instead of three (no gate)
 NOT_GATED: Final = {(2688, 1856), (1024, 2688), (2048, 5120), (8192, 5120), (4096, 2688)}
 #: kernels that were timed with a gate for every shape
@@ -79,12 +86,30 @@ def rows_of(gpu: GpuSpec, engine: str, dtype: str) -> Table | None:
         return None
     whole = table.where(table.number("moe_ep_size") == 1)
     names, counts = np.unique((whole if len(whole) else table).text("kernel_source"), return_counts=True)
-    table = table.where(table.text("kernel_source") == names[counts.argmax()])
+    served = _served(SERVED_KERNELS, gpu, engine, dtype)
+    table = table.where(table.text("kernel_source") == (served or names[counts.argmax()]))
+    if not len(table):
+        return None
     table = with_active_experts(table.median_by(_KEYS))
     fmt = next(name for name, types in FORMATS.items() if dtype in types)
     weights = table.number("experts_read") * _expert_bytes(table, fmt)
     cache_bytes = (gpu.l2_cache.value if gpu.l2_cache is not None else 0.0) * 1e6
     return table.where(weights > cache_bytes)
+
+
+def _served(table: dict[tuple[str, str, str], str], gpu: GpuSpec, engine: str, dtype: str) -> str:
+    hits = [
+        v
+        for (arch, e, d), v in table.items()
+        if gpu.arch_target.startswith(arch) and (e, d) == (engine, dtype)
+    ]
+    return hits[0] if hits else ""
+
+
+def data_types(gpu: GpuSpec, fmt: str) -> tuple[str, ...]:
+    """The tables' data types of one weight format on this architecture, the first with rows is used."""
+    hits = [v for (arch, f), v in SERVED_TYPES.items() if gpu.arch_target.startswith(arch) and f == fmt]
+    return hits[0] if hits else FORMATS[fmt]
 
 
 def _matrices(table: Table) -> FloatArray:
@@ -142,7 +167,7 @@ def fit_moe(gpu: GpuSpec, engine: str, fmt: str) -> MoeFit | None:
 
     Scored on the other half of the expert shapes, or of the shards where there are fewer than five shapes.
     """
-    found = (rows_of(gpu, engine, dtype) for dtype in FORMATS[fmt])
+    found = (rows_of(gpu, engine, dtype) for dtype in data_types(gpu, fmt))
     table = next((t for t in found if t is not None and len(t) >= 200), None)
     if table is None:
         return None
@@ -196,7 +221,7 @@ def fit_moe(gpu: GpuSpec, engine: str, fmt: str) -> MoeFit | None:
 
 def evaluate(gpu: GpuSpec, engine: str, fmt: str, fit: MoeFit) -> tuple[FloatArray, FloatArray] | None:
     """(model, measured) seconds of any fit on the held-out rows of one accelerator; ``None`` without rows."""
-    found = (rows_of(gpu, engine, dtype) for dtype in FORMATS[fmt])
+    found = (rows_of(gpu, engine, dtype) for dtype in data_types(gpu, fmt))
     table = next((t for t in found if t is not None and len(t) >= 200), None)
     if table is None:
         return None
