@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -21,6 +21,20 @@ from rooflinesim.specs.files import first_problem, read_json
 from rooflinesim.specs.model import DraftSpec, ModelSpec
 
 __all__ = ["import_config"]
+
+#: lists of unquantised modules make some files large
+_MAX_BYTES: Final = 8_000_000
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A ``config.json``, with the quantisation that some checkpoints keep in a file beside it."""
+    data = read_json(path, max_bytes=_MAX_BYTES)
+    beside = path.parent / "hf_quant_config.json"
+    if path.name == "config.json" and "quantization_config" not in data and beside.is_file():
+        section = read_json(beside, max_bytes=_MAX_BYTES).get("quantization")
+        if isinstance(section, Mapping):
+            data["quantization_config"] = {"quant_method": "modelopt", **section}
+    return data
 
 
 def import_config(
@@ -46,7 +60,7 @@ def import_config(
         path = Path(source)
         if path.is_dir():
             path = path / "config.json"
-        data, where = read_json(path), str(path)
+        data, where = _read(path), str(path)
         stem = path.stem if path.stem != "config" else path.resolve().parent.name
         fallback = stem.replace("--", "/", 1)
     given = data.get("_name_or_path")

@@ -12,7 +12,7 @@ from rooflinesim.specs.model import Attention, Indexer, LinearMixer, Mla
 #: M Mamba-2, and for one-block-per-layer models E (experts) and D (dense feed-forward) without a mixer.
 _LETTERS: Final = {
     "full_attention": "F", "attention": "F", "full": "F", "global": "F", "hybrid": "F",
-    "global_attention": "F",
+    "global_attention": "F", "deepseek_sparse_attention": "F",
     "sliding_attention": "S", "sliding": "S", "local": "S", "local_attention": "S", "sliding_window": "S",
     "chunked_attention": "C", "linear_attention": "L", "mamba": "M", "mamba2": "M", "moe": "E", "mlp": "D",
 }  # fmt: skip
@@ -43,6 +43,7 @@ def _listed(config: Config, n_layers: int) -> str | None:
     """The layers as the file lists them, whatever the key is called."""
     names = config.listing("layer_types", "layers_block_type", least_length=n_layers)
     if names is not None:
+        config.raw("full_attention_interval")  # says the same
         unknown = [one for one in names if str(one) not in _LETTERS]
         if unknown:
             raise config.fail("layer_types", f"{str(unknown[0])[:40]!r} is not a known kind of layer")
@@ -59,6 +60,7 @@ def _listed(config: Config, n_layers: int) -> str | None:
         return "".join(_HYBRID_LETTERS[one] for one in text)
     mask = config.listing("hybrid_layer_pattern", least_length=n_layers)
     if mask is not None:
+        config.raw("attention_chunk_size")
         return "".join("S" if one else "F" for one in mask[:n_layers])
     return None
 

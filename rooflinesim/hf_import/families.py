@@ -28,6 +28,7 @@ class Family(Frozen):
     tie: bool = False  # class default of tie_word_embeddings
     width_is_expert: bool = False  # intermediate_size is the width of one expert
     shared_gate: bool = False
+    dense_beside_experts: bool = False  # a dense block of intermediate_size runs in every MoE layer
     shared_implicit: int = 0  # shared experts that no key lists
     router_bias: bool = False
     expert_bias: bool = False
@@ -46,6 +47,7 @@ _GEMMA3: Final = {
     "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
     "max_position_embeddings": 131072, "sliding_window": 4096, "sliding_window_pattern": 6,
 }  # fmt: skip
+_GEMMA4: Final = _GEMMA3 | {"vocab_size": 262144}
 _COHERE2: Final = {"sliding_window": 4096, "sliding_window_pattern": 4}
 _QWEN35: Final = {
     "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
@@ -71,7 +73,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "gemma": Family(tie=True, defaults={"head_dim": 256}),
     "gemma2": Family(norms=4, tie=True, defaults=_GEMMA2),
     "gemma3": Family(norms=4, tie=True, qk_norm="head", defaults=_GEMMA3),
-    "gemma4": Family(norms=4, tie=True, qk_norm="head", defaults=_GEMMA3 | {"vocab_size": 262144}),
+    "gemma4": Family(norms=4, tie=True, qk_norm="head", dense_beside_experts=True, defaults=_GEMMA4),
     "cohere": Family(norms=1, tie=True, qk_norm="full", qk_norm_when=True),
     "cohere2": Family(norms=1, tie=True, defaults=_COHERE2),
     "cohere2_moe": Family(

@@ -19,12 +19,20 @@ _EXPERTS: Final = (
 _TOP_K: Final = (
     "num_experts_per_tok",
     "experts_per_token",
+    "num_experts_per_token",
     "moe_k",
     "moe_top_k",
     "moe_topk",
     "top_k_experts",
 )
-_DENSE: Final = ("intermediate_size", "ffn_dim", "n_inner", "inner_dim", "ffn_hidden_size")
+_DENSE: Final = (
+    "dense_intermediate_size",
+    "intermediate_size",
+    "ffn_dim",
+    "n_inner",
+    "inner_dim",
+    "ffn_hidden_size",
+)
 _PLAIN_ACTIVATIONS: Final = ("relu2",)
 
 
@@ -83,7 +91,13 @@ class FfnBuilder:
     def _shared(self, width: int) -> int:
         """Total width of the shared experts: given (Qwen), a count (DeepSeek, Command), implied (Llama 4)."""
         config = self.config
-        total = config.raw("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
+        if self.family.dense_beside_experts:
+            config.raw("enable_moe_block")
+            return config.need(*_DENSE)
+        total = config.raw(
+            "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
+            "shared_intermediate_size", "share_expert_dim",
+        )  # fmt: skip
         count = config.quiet(
             "n_shared_experts",
             "num_shared_experts",
@@ -98,12 +112,17 @@ class FfnBuilder:
     def _moe_layers(self) -> frozenset[int]:
         config, n_layers = self.config, self.n_layers
         layers = set(range(n_layers))
+        kinds = config.listing("mlp_layer_types")
+        if kinds is not None:
+            config.raw("first_k_dense_replace", "moe_layer_freq")
+            return frozenset(i for i, kind in enumerate(kinds) if kind != "dense")
         listed = config.listing("moe_layers")
         if listed:
             return frozenset(config.whole("moe_layers", one, least=0) for one in listed)
         mask = config.raw("moe_layer_freq")
         if mask is not None and isinstance(mask[1], list):
             flags = config.listing("moe_layer_freq", least_length=n_layers) or []
+            config.raw("first_k_dense_replace")
             return frozenset(i for i in range(n_layers) if flags[i])
         first = config.quiet("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
         last = config.quiet("moe_layer_end_index", default=n_layers - 1, least=-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rooflinesim.hf_import.attention import MixerBuilder, context_tokens, layer_letters
 from rooflinesim.hf_import.families import FAMILIES, Family, family_name, refuse
@@ -37,9 +37,31 @@ def hidden_size(config: Config) -> int:
     return config.need("hidden_size", "n_embd", "d_model", "model_dim")
 
 
+#: Structure that the cost model has no term for: refused by name, never left out of the count.
+_NOT_PRICED: Final = {
+    "moe_latent_size": "experts in a narrower latent width",
+    "routed_expert_hidden_size": "experts in a narrower latent width",
+    "linear_attn_config": "Kimi delta attention",
+    "compress_ratios": "compressed attention",
+    "sparse_attention_config": "block-sparse attention",
+}
+
+
+def _refuse_unpriced(config: Config) -> None:
+    for key, what in _NOT_PRICED.items():
+        if config.keys.get(key):
+            raise config.fail(key, f"{what}: not covered when reading a configuration")
+
+
 def layer_count(config: Config) -> int:
     """Number of layers, bounded: every layer is built."""
-    count = config.need("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
+    names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
+    count = config.number(*names)
+    if count is None:  # newer hybrids give the list of blocks alone
+        found = config.raw("layers_block_type", "layer_types", "hybrid_override_pattern")
+        count = len(found[1]) if found is not None and isinstance(found[1], list | str) else None
+    if not count:
+        raise config.fail("num_hidden_layers", "required, not given (or n_layer, n_layers, num_layers)")
     if count > MAX_LAYERS:
         raise config.fail("num_hidden_layers", f"{count} was given, at most {MAX_LAYERS} are read")
     return count
@@ -140,6 +162,7 @@ def mtp_layers(config: Config, family: Family) -> int:
 def build_model(config: Config, *, spec_id: str) -> ModelSpec:
     """A :class:`ModelSpec`; raises a one-line error for anything missing, inconsistent or not covered."""
     refuse(config)
+    _refuse_unpriced(config)
     for section in _SECTIONS:
         if config.has(section):
             config.lift(section)
@@ -158,6 +181,9 @@ def build_model(config: Config, *, spec_id: str) -> ModelSpec:
     )
     tied = config.flag(*table_keys, default=family.tie, note=family.tie)
     weights, scope = native_weights(config)
+    if scope == "experts-only" and not any(layer.moe is not None for layer in layers):
+        config.note(f"weights={weights} in every layer's products: the file leaves attention in 16 bit")
+        scope = "all-linear"
     return ModelSpec(
         id=spec_id,
         family=name or config.model_type,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -9,6 +10,9 @@ from rooflinesim.hf_import.reader import Config
 
 #: this many modules named one by one are a rule too
 _MANY: Final = 8
+_ATTENTION: Final = re.compile(r"(?:self_attn|attention|attn)(?![a-z])")
+#: a pattern without a layer number speaks of all layers
+_ALL_LAYERS: Final = re.compile(r"^\D*[*^\\]\D*$")
 Scope = Literal["none", "all-linear", "experts-only"]
 _DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 _MODELOPT: Final = {
@@ -55,6 +59,8 @@ def native_kv(config: Config) -> str | None:
     """
     quantization = config.section("quantization_config", "compression_config")
     scheme = quantization.get("kv_cache_scheme")
+    if isinstance(scheme, str):
+        return {"fp8": "fp8", "int8": "int8"}.get(scheme.lower())
     if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
         return "fp8" if scheme.get("type", "float") == "float" else "int8"
     named = str(quantization.get("kv_cache_quant_algo") or "").lower()
@@ -72,8 +78,9 @@ def _format(config: Config, quantization: Mapping[str, Any]) -> str | None:
         return {4: "int4", 8: "int8"}.get(bits or 4)
     if method in ("bitsandbytes", "bnb"):
         return "int4" if quantization.get("load_in_4bit") else "int8"
-    if method == "modelopt" or method.startswith("modelopt"):
-        return _MODELOPT.get(str(quantization.get("quant_algo", "")).lower().replace("-", "_"))
+    if method.startswith("modelopt") or (not method and "quant_algo" in quantization):
+        algorithm = str(quantization.get("quant_algo", "")).lower().replace("-", "_")
+        return _MODELOPT.get(algorithm) or _compressed(config, quantization)
     if method in ("compressed-tensors", "sparseml"):
         return _compressed(config, quantization)
     return None
@@ -87,22 +94,36 @@ def _bits(config: Config, quantization: Mapping[str, Any]) -> int | None:
 
 
 def _compressed(config: Config, quantization: Mapping[str, Any]) -> str | None:
-    """compressed-tensors: the weights' entry of the first config group that quantises weights."""
+    """compressed-tensors: the weights of the config group with most targets; a mixture is noted."""
     groups = quantization.get("config_groups")
-    entries = list(groups.values()) if isinstance(groups, Mapping) else []
-    for entry in entries:
-        weights = entry.get("weights") if isinstance(entry, Mapping) else None
-        if not isinstance(weights, Mapping):
-            continue
-        bits = config.whole("quantization_config.config_groups.weights.num_bits", weights.get("num_bits"))
-        kind = str(weights.get("type", "int"))
-        if bits == 8:
-            blocked = weights.get("strategy") == "block" or weights.get("block_structure")
-            return ("fp8-block" if blocked else "fp8") if kind == "float" else "int8"
-        if bits == 4 and kind == "float":
-            return "mxfp4" if weights.get("group_size") == 32 else "nvfp4"
-        return {4: "int4"}.get(bits)
-    return None
+    entries = (
+        [one for one in groups.values() if isinstance(one, Mapping)] if isinstance(groups, Mapping) else []
+    )
+    entries = [one for one in entries if isinstance(one.get("weights"), Mapping)]
+    if not entries:
+        return None
+    entries.sort(key=_n_targets, reverse=True)
+    formats = [_entry_format(config, one["weights"]) for one in entries]
+    if len(set(formats)) > 1:
+        mixed = ", ".join(sorted(str(fmt) for fmt in set(formats)))
+        config.note(f"weights={formats[0]} everywhere: the file mixes {mixed}")
+    return formats[0]
+
+
+def _n_targets(entry: Mapping[str, Any]) -> int:
+    targets = entry.get("targets")
+    return len(targets) if isinstance(targets, list) else 0
+
+
+def _entry_format(config: Config, weights: Mapping[str, Any]) -> str | None:
+    bits = config.whole("quantization_config.config_groups.weights.num_bits", weights.get("num_bits"))
+    kind = str(weights.get("type", "int"))
+    if bits == 8:
+        blocked = weights.get("strategy") == "block" or weights.get("block_structure")
+        return ("fp8-block" if blocked else "fp8") if kind == "float" else "int8"
+    if bits == 4 and kind == "float":
+        return "mxfp4" if weights.get("group_size") == 32 else "nvfp4"
+    return {4: "int4"}.get(bits)
 
 
 def _scope(quantization: Mapping[str, Any], fmt: str) -> Scope:
@@ -111,10 +132,13 @@ def _scope(quantization: Mapping[str, Any], fmt: str) -> Scope:
     for key in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
         value = quantization.get(key)
         left += value if isinstance(value, list) else []
-    attention = [
-        item for item in left if isinstance(item, str) and "attn" in item and "linear_attn" not in item
-    ]
-    # one excluded layer is not a rule: a wildcard or a long list is
-    ruled = len(attention) >= _MANY or any(sign in item for item in attention for sign in "*^.\\")
-    named = any("self_attn" in item or item.endswith("attn") for item in attention)
-    return "experts-only" if named and (ruled or fmt == "mxfp4") else "all-linear"
+    attention = [item for item in left if isinstance(item, str) and _is_attention(item)]
+    # one excluded layer is not a rule: a pattern over all layers or a long list is
+    ruled = len(attention) >= _MANY or any(_ALL_LAYERS.search(item) for item in attention)
+    return "experts-only" if attention and (ruled or fmt == "mxfp4") else "all-linear"
+
+
+def _is_attention(item: str) -> bool:
+    """Whether an excluded module is softmax attention or a projection of it (no norm, no indexer)."""
+    found = _ATTENTION.search(item)
+    return found is not None and not any(word in item for word in ("linear_attn", "norm", "index"))

@@ -17,30 +17,45 @@ MAX_LAYERS: Final = 2_000
 IGNORED: Final = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _from_model_config
-    _name_or_path activation_function adapters_path add_bos_token architectures attention_dropout
-    attention_multiplier attn_implementation attn_logit_softcapping attn_pdrop audio_config auto_map
-    aux_loss_alpha beta_fast beta_slow boi_token_index bos_token_id cache_implementation
-    chunk_size_feed_forward clip_qkv compression_config conv_bias decoder_start_token_id
-    diversity_penalty do_sample dropout dtype e_score_correction_bias embd_pdrop embed_requires_grad
-    embedding_dropout embedding_multiplier eoi_token_index eos_token_id ep_size expand_ratio ffn_act_fn
-    final_logit_softcapping fuse_attention_norm gradient_checkpointing head_dtype hidden_act
-    hidden_activation hidden_dropout id2label image_token_id image_token_index initial_context_length
-    initializer_range initializer_std label2id layer_norm_eps layer_norm_epsilon layer_norm_rms_eps
-    layerdrop license logit_scale logits_scaling max_window_layers mlp_hidden_act mm_tokens_per_image
-    model_type moe_aux_loss_coef moe_capacity mrope_section mscale n_group name_or_path norm_eps
-    norm_epsilon norm_topk_prob norm_type num_attention_sink_tokens order_of_interleaved_layers
-    output_attentions output_hidden_states output_router_logits pad_token_id partial_rotary_factor
-    position_embedding_type prefix pretraining_tp problem_type query_pre_attn_scalar
-    reorder_and_upcast_attn resid_pdrop residual_dropout residual_multiplier return_dict rms_norm_eps
+    _name_or_path activation_function adapters_path add_bos_token add_cross_attention architectures
+    attention_dropout attention_multiplier attention_value_scale attn_implementation
+    attn_logit_softcapping attn_pdrop attn_type_list audio_config audio_token_id auto_map aux_loss_alpha
+    bad_words_ids begin_suppress_tokens beta_fast beta_slow boa_token_id boi_token_id boi_token_index
+    bos_token_id cache_implementation chunk_size chunk_size_feed_forward clip_qkv compression_config
+    conv_bias cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dropout
+    dtype e_score_correction_bias early_stopping embd_pdrop embed_requires_grad embedding_dropout
+    embedding_multiplier encoder_no_repeat_ngram_size eoa_token_id eoa_token_index eoi_token_id
+    eoi_token_index eos_token_id ep_size expand expand_ratio exponential_decay_length_penalty ffn_act_fn
+    final_logit_softcapping finetuning_task forced_bos_token_id forced_eos_token_id fuse_attention_norm
+    gradient_checkpointing head_dtype hidden_act hidden_activation hidden_dropout id2label ignore_index
+    image_token_id image_token_index indexer_rope_interleave initial_context_length initializer_range
+    initializer_std is_decoder label2id language_model_only layer_norm_eps layer_norm_epsilon
+    layer_norm_rms_eps layerdrop layernorm_epsilon length_penalty license logit_scale logits_scaling
+    mamba_hidden_act mamba_proj_bias mamba_ssm_cache_dtype mamba_ssm_dtype max_length max_window_layers
+    media_placeholder_token_id min_length mlp_hidden_act mm_tokens_per_image model_type
+    moe_aux_loss_coef moe_capacity moe_renormalize moe_router_activation_func moe_router_dtype
+    moe_router_scaling_factor moe_shared_expert_overlap mrope_section mscale n_group name_or_path
+    no_repeat_ngram_size norm_eps norm_epsilon norm_topk_prob norm_type num_attention_sink_tokens
+    num_beam_groups num_beams num_expert_group num_logits_to_keep num_return_sequences
+    order_of_interleaved_layers output_attentions output_gate_type output_hidden_states
+    output_router_logits output_scores pad_token_id partial_rotary_factor position_embedding_type prefix
+    pretraining_tp problem_type pruned_heads qk_head_dim query_pre_attn_scalar remove_invalid_values
+    reorder_and_upcast_attn repetition_penalty rescale_prenorm_residual resid_pdrop residual_dropout
+    residual_in_fp32 residual_multiplier return_dict return_dict_in_generate rms_norm_eps
     rope_freq_constant rope_interleave rope_local_base_freq rope_parameters rope_scaling rope_theta
     rope_type rotary rotary_dim rotary_emb_base rotary_pct routed_scaling_factor router_aux_loss_coef
     router_jitter_noise router_z_loss_coef sampler scale_attn_weights scale_embedding scoring_func
-    scoring_function seq_aux skip_bias_add special_token_ids summary_activation summary_first_dropout
-    summary_proj_to_labels summary_type summary_use_proj swiglu_limit task_specific_params
-    tf_legacy_loss token_type_ids tokenizer_class tokenizer_mode topk_group topk_method torch_dtype
-    torchscript transformers_js_config transformers_version unk_token_id use_bfloat16 use_cache
-    use_embedding_sharing use_gated_activation use_parallel_embedding use_router_bias video_token_id
-    video_token_index vision_config vision_end_token_id vision_start_token_id wandb
+    scoring_function sep_token_id seq_aux skip_bias_add special_token_ids summary_activation
+    summary_first_dropout summary_proj_to_labels summary_type summary_use_proj suppress_tokens
+    swa_rope_theta swiglu_alpha swiglu_limit task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder time_step_floor time_step_limit time_step_max time_step_min time_step_rank
+    token_type_ids tokenizer_class tokenizer_mode top_k top_p topk_group topk_method torch_dtype
+    torchscript transformers_js_config transformers_version typical_p unk_token_id use_bfloat16
+    use_bidirectional_attention use_cache use_conv_bias use_embedding_sharing use_gated_activation
+    use_gemma_norm use_grouped_topk use_mamba_kernels use_moe_router_bias use_mrope
+    use_parallel_embedding use_router_bias use_routing_bias use_unified_vision_chunk video_placeholder
+    video_token_id video_token_index vision_config vision_end_token_id vision_soft_tokens_per_image
+    vision_start_token_id wandb
     """.split()  # noqa: SIM905 - one list in readable width
 )
 
@@ -172,8 +187,9 @@ class Config:
 
     @property
     def unrecognised(self) -> tuple[str, ...]:
-        """Keys that nobody read and that are not known to be irrelevant."""
-        return tuple(sorted(set(self.keys) - self.used - IGNORED - set(_NESTED)))
+        """Keys that nobody read and that are not known to be irrelevant. What is null, false or 0 is off."""
+        present = {key for key, value in self.keys.items() if value}
+        return tuple(sorted(present - self.used - IGNORED - set(_NESTED)))
 
 
 def _short(value: Any) -> str:

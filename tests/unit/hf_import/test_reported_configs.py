@@ -290,6 +290,25 @@ def test_c6_01_weight_format_does_not_change_the_cache() -> None:
     assert count(quantized) == count(gemma4())
 
 
+def test_gemma4_runs_a_dense_block_beside_its_experts() -> None:
+    """Gemma-4-26B-A4B: 25.2 B in all and 3.8 B active, as its card says."""
+    spec = model(
+        architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4",
+        text_config={
+            "model_type": "gemma4_text", "hidden_size": 2816, "intermediate_size": 2112,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256, "global_head_dim": 512,
+            "num_global_key_value_heads": 2, "sliding_window": 1024, "vocab_size": 262144,
+            "enable_moe_block": True,
+            "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704,
+            "max_position_embeddings": 262144,
+            "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 5,
+        },
+    )  # fmt: skip
+    assert count(spec).total_params / 1e9 == pytest.approx(25.2, rel=0.01)
+    assert count(spec).active_params / 1e9 == pytest.approx(3.8, rel=0.015)
+
+
 @pytest.mark.parametrize(
     ("name", "context_tokens", "expected_gib"),
     [

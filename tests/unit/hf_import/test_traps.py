@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +156,7 @@ def test_07_shared_experts(keys: dict[str, Any], shared: int) -> None:
         ({"interleave_moe_layer_step": 2}, 16),  # layers 1, 3, 5, ... are MoE
         ({"decoder_sparse_step": 2}, 16),
         ({"mlp_only_layers": [0, 1, 2, 3, 4]}, 5),
+        ({"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 29, "first_k_dense_replace": 7}, 3),
         ({"moe_layer_freq": 2}, 16),
         ({"moe_layer_freq": [0] + [1] * 31}, 1),
         ({"moe_layers": [1, 3]}, 30),
@@ -288,8 +291,50 @@ def test_14_parallel_blocks_have_one_norm() -> None:
     ],
 )  # fmt: skip
 def test_15_number_formats(quantization: dict[str, Any] | None, expected: tuple[str, str]) -> None:
-    spec = model(LLAMA, quantization_config=quantization)
+    experts = {"num_local_experts": 8, "num_experts_per_tok": 2, "model_type": "mixtral"}
+    spec = model(LLAMA | experts, quantization_config=quantization)
     assert (spec.native_weights, spec.quantized_scope) == expected
+
+
+def test_15_scope_speaks_of_attention_not_of_its_norms() -> None:
+    experts = LLAMA | {"num_local_experts": 8, "num_experts_per_tok": 2, "model_type": "mixtral"}
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    norms = [
+        f"model.layers.{i}.self_attn.{part}" for i in range(32) for part in ("q_a_layernorm", "indexers_proj")
+    ]
+    assert (
+        model(experts, quantization_config=fp8 | {"modules_to_not_convert": norms}).quantized_scope
+        == "all-linear"
+    )
+    whole = [f"model.layers.{i}.self_attn*" for i in range(32)]
+    assert (
+        model(experts, quantization_config=fp8 | {"modules_to_not_convert": whole}).quantized_scope
+        == "experts-only"
+    )
+    dense = model(LLAMA, quantization_config=fp8 | {"modules_to_not_convert": whole})
+    assert dense.quantized_scope == "all-linear" and "attention in 16 bit" in dense.defaulted[0]
+
+
+def test_15_mixed_groups_are_said() -> None:
+    groups = {
+        "a": {"targets": ["x"], "weights": {"num_bits": 8, "type": "float"}},
+        "b": {"targets": ["y", "z"], "weights": {"num_bits": 4, "type": "float", "group_size": 16}},
+    }
+    spec = model(
+        LLAMA,
+        quantization_config={"quant_method": "modelopt", "quant_algo": "MIXED", "config_groups": groups},
+    )
+    assert spec.native_weights == "nvfp4"
+    assert spec.defaulted == ("weights=nvfp4 everywhere: the file mixes fp8, nvfp4",)
+
+
+def test_15_format_in_a_file_beside(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    beside = {"producer": {}, "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside), encoding="utf-8")
+    spec = import_config(tmp_path)
+    assert isinstance(spec, ModelSpec)
+    assert (spec.native_weights, spec.native_kv) == ("nvfp4", "fp8")
 
 
 def test_15_unknown_format_is_said() -> None:
@@ -354,9 +399,26 @@ def test_17_known_wrong_keys() -> None:
     assert f"{count_draft(wide).total_params / 1e9:.6f}" == "0.557200"  # 13 KV heads, as its file says
 
 
+@pytest.mark.parametrize(
+    "key", ["moe_latent_size", "routed_expert_hidden_size", "linear_attn_config", "compress_ratios"]
+)
+def test_structure_without_a_cost_term_is_refused(key: str) -> None:
+    with pytest.raises(SpecError, match=f"test: {key}: .* not covered when reading a configuration"):
+        model(LLAMA, **{key: {"a": 1} if key.endswith("config") else 2048})
+    assert model(LLAMA, **{key: None}).n_layers == 32
+
+
+def test_layer_count_from_the_list_alone() -> None:
+    keys = {key: value for key, value in LLAMA.items() if key != "num_hidden_layers"}
+    assert model(keys, layer_types=["full_attention"] * 7).n_layers == 7
+    with pytest.raises(SpecError, match="num_hidden_layers: required, not given"):
+        model(keys)
+
+
 def test_unrecognised_keys_are_listed() -> None:
     spec = model(LLAMA, mixture_of_depths=2, rope_theta=1e6)
     assert spec.unrecognised == ("mixture_of_depths",)
+    assert model(LLAMA, mixture_of_depths=None, other=False).unrecognised == ()  # off
 
 
 def test_unknown_type_is_read_as_llama_and_said() -> None:
