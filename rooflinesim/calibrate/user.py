@@ -34,6 +34,8 @@ from rooflinesim.validate.user import STEP_METRICS, measured_step_s
 LIMITS: Final = {"off_host_s": 4e-4, "sd_host_s": 6e-4, "mem_eff": 0.10, "compute_eff": 0.15}
 #: How uncertain a number is before anything is measured (host: seconds; efficiencies: log).
 PRIOR_SD: Final = {"off_host_s": 3e-4, "sd_host_s": 6e-4, "mem_eff": 0.10, "compute_eff": 0.20}
+#: Times of the accelerator alone (vllm bench forward): they settle efficiencies and say nothing of the host.
+PART_METRICS: Final = ("verify_s", "draft_s")
 #: Spread taken for rows that state none: repeated runs of one setting differ by about this much.
 NOISE_FRAC: Final = 0.02
 #: How far a factor on an efficiency, and a host time, may go.
@@ -87,9 +89,11 @@ def scaled_calibration(
     """``base`` with every memory and compute efficiency multiplied, and own host times put in."""
 
     def family(fits: Mapping[str, Any]) -> dict[str, Any]:
+        # built anew: a copy would carry the parameters that the original has already worked out
         return {
-            key: fit.model_copy(
-                update={
+            key: type(fit)(
+                **{
+                    **{name: getattr(fit, name) for name in type(fit).model_fields},
                     "mem_eff": _scaled(fit.mem_eff, mem_eff),
                     "compute_eff": _scaled(fit.compute_eff, compute_eff),
                 }
@@ -114,14 +118,14 @@ def _with(resolved: Resolved, values: Mapping[str, float]) -> Resolved:
 
 
 def _steps(resolved: Resolved, rows: Sequence[Measurement]) -> list[Measurement]:
-    """Each row as a step time; throughput and TPOT need the acceptance length."""
+    """Each row as a step time or a part of one; throughput and TPOT need the acceptance length."""
     given = given_lengths(rows)
     metrics = [m for m in STEP_METRICS if any(r.metric == m for r in rows)]
-    if not metrics:
+    out = [row for row in rows if row.metric in PART_METRICS]
+    if not metrics and not out:
         raise InputError(f"no row gives a step time; needs one of {', '.join(STEP_METRICS)}")
-    out = []
     for row in rows:
-        if row.metric != metrics[0]:
+        if not metrics or row.metric != metrics[0]:
             continue
         if row.k > 0 and row.metric != "step_s" and (row.group, row.k) not in given:
             raise InputError(
@@ -144,7 +148,7 @@ def _prior(resolved: Resolved) -> dict[str, float]:
 
 
 def _model(resolved: Resolved, rows: Sequence[Measurement], values: Mapping[str, float]) -> FloatArray:
-    predicted = predict_rows(_with(resolved, values), rows, {})
+    predicted = predict_rows(_with(resolved, values), rows, {}, with_floor=False)
     return np.log([p.value for p in predicted])
 
 
@@ -303,12 +307,18 @@ def _points_for(
 ) -> tuple[tuple[int, int, int], ...]:
     """Up to three further points, chosen greedily, that bring the standard error of ``wanted`` below its
     limit."""
-    have = {(int(r.batch_size), r.k, int(context_of(r))) for r in rows}
+    have = {(int(r.batch_size), r.k, int(context_of(r))) for r in rows if r.metric == "step_s"}
     speculative = resolved.deployment.speculative
     options = [p for p in _CANDIDATES if p not in have and (speculative or p[1] == 0)]
     extra = [
         replace(
-            rows[0], batch_size=float(b), k=k, context_tokens=float(c), query_tokens=None, draft_steps=None
+            rows[0],
+            metric="step_s",
+            batch_size=float(b),
+            k=k,
+            context_tokens=float(c),
+            query_tokens=None,
+            draft_steps=None,
         )
         for b, k, c in options
     ]
