@@ -171,8 +171,10 @@ def write() -> None:
 
 
 def encode(held: Values) -> str:
-    """One scenario as a query string."""
-    return urlencode(pairs_of(held, SCENARIO_FIELDS))
+    """One scenario as a query string, with GPU and model always in it."""
+    head = [(key, str(held[key])) for key in ("gpu", "model")]
+    rest = [pair for pair in pairs_of(held, SCENARIO_FIELDS) if pair[0] not in {"gpu", "model"}]
+    return urlencode([*head, *rest])
 
 
 def decode(text: str) -> tuple[Values, list[str]]:

@@ -99,7 +99,7 @@ def _evidence() -> None:
         found = evidence(asked.resolved)
     except RooflinesimError as error:
         st.warning(common.plain(str(error)))
-        return
+        found = []
     behind = [item for item in found if item.strength != "none"]
     d = asked.resolved.deployment
     name = f"{d.target.id} on {d.ceilings.gpu.id}, {d.profile.engine}, {d.method}"

@@ -45,9 +45,9 @@ def server_command(*, port: int, host: str, headless: bool) -> list[str]:
         "client.showErrorDetails": "type",
         "client.showErrorLinks": "false",
     }
-    if host in LOCAL:  # a page elsewhere cannot reach it under another name
-        options["server.allowedHosts"] = ",".join(LOCAL)
     flags = [f"--{name}={value}" for name, value in options.items()]
+    if host in LOCAL:  # a page elsewhere cannot reach it under another name
+        flags += [f"--server.allowedHosts={name}" for name in LOCAL]
     return [sys.executable, "-m", "streamlit", "run", str(app_file()), *flags]
 
 
