@@ -48,8 +48,8 @@ PARAMS: Final = (
     Param("occupancy_exp", 0.1, 0.0, 0.6),
 )
 TILES: Final = tuple(itertools.product((16, 64, 128), (128, 256), (64, 128, 256), (64, 128)))
-#: (engine, format) whose timed call finds the input scales at run time; checkpoints with static scales do not, so
-#: the table of that kernel alone (``computescale``, same rows and inputs) is subtracted before the fit
+#: (engine, format) whose timed call finds the input scales at run time; checkpoints with static scales do
+#: not, so the table of that kernel alone (``computescale``, same rows and inputs) is subtracted before the fit
 RUN_TIME_SCALES: Final = {("trtllm", "fp8"), ("vllm", "fp8")}
 #: (engine, format) whose rows were timed eagerly, launch by launch: no measure of a captured graph
 EAGER_ROWS: Final = {("vllm", "fp8-block")}
@@ -71,7 +71,11 @@ def zone(m: FloatArray, n: FloatArray, k: FloatArray) -> NDArray[np.str_]:
 
 
 def rows_of(gpu: GpuSpec, engine: str, fmt: str) -> Table | None:
-    """Measured rows of one weight format, one per (m, n, k), widths 256 and up."""
+    """Measured rows of one weight format, one per (m, n, k), widths 256 and up.
+
+    Rows faster than reading the weights at the data sheet's bandwidth are left out: their weights were still
+    in the last-level cache from the last replay (up to 128 MB on Ada and GB202), and a model's are not.
+    """
     raw = load(gpu.id, engine, "gemm", "gemm")
     name = next(key for key, value in FORMATS.items() if value == fmt)
     if raw is None or (engine, fmt) in EAGER_ROWS:
@@ -82,7 +86,9 @@ def rows_of(gpu: GpuSpec, engine: str, fmt: str) -> Table | None:
     table = table.median_by(["m", "n", "k", "kernel_source"])
     if (engine, fmt) in RUN_TIME_SCALES:
         table = _static_scales(gpu, engine, table)
-    return table.where((table.number("n") >= 256) & (table.number("k") >= 256))
+    n, k = table.number("n"), table.number("k")
+    floor_s = WEIGHT_BYTES[fmt] * n * k / gpu.mem_bytes_per_s
+    return table.where((n >= 256) & (k >= 256) & (table.number("latency") * 1e-3 >= floor_s))
 
 
 def _static_scales(gpu: GpuSpec, engine: str, table: Table) -> Table:
