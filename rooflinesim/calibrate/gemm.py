@@ -49,7 +49,8 @@ PARAMS: Final = (
 )
 TILES: Final = tuple(itertools.product((16, 64, 128), (128, 256), (64, 128, 256), (64, 128)))
 #: (engine, format) whose timed call finds the input scales at run time; checkpoints with static scales do
-#: not, so the table of that kernel alone (``computescale``, same rows and inputs) is subtracted before the fit
+#: not, so the table of that kernel alone (``computescale``, same rows and inputs) is subtracted before the
+#: fit
 RUN_TIME_SCALES: Final = {("trtllm", "fp8"), ("vllm", "fp8")}
 #: (engine, format) whose rows were timed eagerly, launch by launch: no measure of a captured graph
 EAGER_ROWS: Final = {("vllm", "fp8-block")}
