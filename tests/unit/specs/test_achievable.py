@@ -66,14 +66,14 @@ def test_every_part_gets_a_calibration(path: Path, engine: str | None) -> None:
     assert found is not None and found.gpu == path.stem
     for fit in found.gemm.values():
         assert 0.5 < fit.mem_eff.value <= 1.0
-        assert 0.2 < fit.compute_eff.value < 1.25
+        assert 0.1 < fit.compute_eff.value < 1.25
     if found.kind == "rule":
         assert found.notes
 
 
 def test_derivation_by_hand() -> None:
     """h100-pcie: stream 0.836 x 0.94 = 0.786, best product 0.656 x 0.90 = 0.590; 8-bit in proportion."""
-    found = registry.calibration("h100-pcie", engine="vllm")
+    found = registry.calibration("h100-pcie")  # no engine: the general rule
     assert found is not None and found.kind == "rule"
     assert found.gemm["*"].mem_eff.value == pytest.approx(0.836 * 0.94, abs=1e-9)
     assert found.gemm["*"].compute_eff.value == pytest.approx(0.656 * 0.90, abs=1e-9)
