@@ -17,7 +17,9 @@ from rooflinesim.errors import InputError
 from rooflinesim.forward import Fusion, Shape, Stack, forward
 from rooflinesim.graphs import pad
 from rooflinesim.grid import FloatArray, Grid
+from rooflinesim.ops.base import Op
 from rooflinesim.ops.elementwise import logits_passes
+from rooflinesim.ops.linear import gemm
 from rooflinesim.passtime import PassTime, time_pass
 from rooflinesim.specs.engine import DraftLaw, EngineProfile
 from rooflinesim.specs.model import DraftSpec, ModelSpec
@@ -160,10 +162,33 @@ def _draft_pass(
     argmax = logits_passes(
         name="draft_argmax", rows=head_rows, vocab_size=stack.head_vocab, passes=0.75, launches=3.0
     )
+    ops = (*ops, argmax)
+    if law.block_tokens != "none" and d.draft.markov_rank:
+        ops = (
+            *ops,
+            *_markov(d.draft.markov_rank, n=n, tokens=tokens, vocab=stack.head_vocab, tp=parallel.tp),
+        )
     shape_bk = np.broadcast_shapes(n.shape, tokens.shape)
     graph = np.full(shape_bk, in_graph)
     launch = 0.0 if d.ideal else d.profile.host.eager_launch_s
-    return time_pass((*ops, argmax), d.ceilings, in_graph=graph, eager_launch_s=launch)
+    return time_pass(ops, d.ceilings, in_graph=graph, eager_launch_s=launch)
+
+
+def _markov(rank: int, *, n: FloatArray, tokens: FloatArray, vocab: int, tp: int) -> tuple[Op, ...]:
+    """A block drafter's serial refinement: at each position a rank·vocab correction and a choice."""
+    depth = float(tokens.max())
+    correct = gemm(
+        name="markov",
+        rows=n,
+        in_features=rank,
+        out_features=vocab / tp,
+        weight_format="bf16",
+        count=depth,
+    )
+    choose = logits_passes(
+        name="markov_choice", rows=n * tokens, vocab_size=vocab / tp, passes=2.0, launches=3.0 * depth
+    )
+    return correct, choose
 
 
 def _law(deployment: Deployment) -> DraftLaw:

@@ -238,6 +238,7 @@ class DraftSpec(Frozen):
     )
     tie_embeddings: bool = False  # draft LMs
     block_size: int | None = None  # parallel drafters: positions drafted in one pass
+    markov_rank: int = 0  # DSpark: after the block pass, each position is refined in turn through this rank
     n_modules: int = 1  # MTP modules or Medusa heads
     max_trained_k: int | None = None
     native_weights: str = "bf16"

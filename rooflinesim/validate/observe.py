@@ -20,6 +20,8 @@ from rooflinesim.uncertainty import family_log_sd, model_log_sd, speedup_log_sd,
 
 #: Context when a row gives none: short chat prompts with their answer half generated.
 DEFAULT_CONTEXT_TOKENS = 512.0
+#: Metrics in seconds: those the bare roofline bounds from below.
+TIMES = frozenset({"step_s", "off_step_s", "verify_s", "draft_s", "tpot_s"})
 #: Batches searched when a source prints the peak over batches alone.
 PEAK_BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 #: Metrics that need the acceptance length.
@@ -122,10 +124,15 @@ def implied_lengths(
 
 
 def predict_rows(
-    resolved: Resolved, rows: Sequence[Measurement], given: Mapping[tuple[str, int], Sequence[Measurement]]
+    resolved: Resolved,
+    rows: Sequence[Measurement],
+    given: Mapping[tuple[str, int], Sequence[Measurement]],
+    *,
+    with_floor: bool = True,
 ) -> list[Predicted]:
-    """Predictions of rows that share one scenario, in their order."""
-    floor = _ideal(resolved)
+    """Predictions of rows that share one scenario, in their order; ``with_floor`` also runs the bare
+    roofline."""
+    floor = _ideal(resolved) if with_floor and any(row.metric in TIMES for row in rows) else None
     by_k: dict[tuple[float, int | None], list[Measurement]] = {}
     for row in rows:
         by_k.setdefault((_k_of(row), row.draft_steps), []).append(row)
@@ -134,7 +141,7 @@ def predict_rows(
         step, grid = _static_step(resolved, some, k)
         if steps is not None and steps != k:
             step = _tree(step, _static_step(resolved, some, float(steps))[0])
-        ideal, _ = _static_step(floor, some, k)
+        ideal = _static_step(floor, some, k)[0] if floor is not None else None
         for row in some:
             if row.metric == "peak_speedup":
                 out[id(row)] = _peak(resolved, row, length_at(row, given, resolved))
@@ -142,7 +149,9 @@ def predict_rows(
             at = _index(row, grid)
             length = length_at(row, given, resolved)
             value, sd = _value(resolved, row, step, at, length)
-            low = _value(floor, row, ideal, at, length)[0] if row.metric.endswith("_s") else float("nan")
+            low = float("nan")
+            if ideal is not None and row.metric in TIMES:
+                low = _value(resolved, row, ideal, at, length)[0]
             ratio = _at(step.step_s, step, at) / _at(step.off_step_s, step, at)
             out[id(row)] = Predicted(row, value, sd, length, 1.0 if row.k == 0 else ratio, low)
     return [out[id(row)] for row in rows]

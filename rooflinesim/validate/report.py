@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rooflinesim.accuracy import SIGN_TIE_FRAC
 from rooflinesim.validate.campaign import Campaign
-from rooflinesim.validate.run import mean_k_regret, pooled_coverage, sign_correct
+from rooflinesim.validate.run import mean_k_regret, pooled_coverage, sign_correct, speedup_error
 from rooflinesim.validate.scores import Result
 from rooflinesim.validate.user import UserReport
 
@@ -56,6 +56,8 @@ def _what(result: Result) -> str:
 
 
 def _error(result: Result) -> str:
+    if result.n == 0:
+        return f"not scored: {'; '.join(result.skipped)[:160]}"
     if result.kind == "choice":
         return f"K-regret {_value('', result.k_regret)} (worst {_value('', result.k_regret_worst)})"
     if result.kind == "claims":
@@ -82,6 +84,9 @@ def headline(results: Sequence[Result]) -> list[str]:
             f"{100 * mean:.1f} % "
             f"on average over {n} batches and contexts, {100 * worst:.1f} % at worst"
         )
+    gain = speedup_error(list(results))
+    if gain is not None:
+        lines.append(f"speed-up: median error {100 * gain[0]:.1f} % over {gain[1]} published cells")
     sign = sign_correct(list(results))
     if sign is not None:
         lines.append(

@@ -16,7 +16,7 @@ from rooflinesim.measured.scoring import ScoredRow, predict_rows
 from rooflinesim.measured.serving_rows import CAMPAIGN, read_rows, split
 from rooflinesim.measurements import Measurement
 from rooflinesim.serving import Serving, serve
-from rooflinesim.uncertainty import family_log_sd
+from rooflinesim.uncertainty import STEP_LOG_SD, family_log_sd
 from rooflinesim.validate.campaign import Campaign, ScoreSpec
 from rooflinesim.validate.observe import Predicted
 from rooflinesim.validate.scores import Result, coverage_of
@@ -77,7 +77,7 @@ def _own(campaign: Campaign, spec: ScoreSpec) -> tuple[list[Predicted], list[str
         except RooflinesimError as error:
             skipped.extend(f"{group or 'all'} line {row.line}: {error}" for row in some)
             continue
-        spread = family_log_sd(result.families, result.log_sd)
+        spread = np.hypot(family_log_sd(result.families, result.log_sd), STEP_LOG_SD)
         value, least = getattr(result, spec.metric), getattr(floor, spec.metric)
         predicted.extend(
             Predicted(row, float(value[i]), float(spread[i]), 1.0, 1.0, float(least[i]))
@@ -90,9 +90,13 @@ def _shipped(spec: ScoreSpec) -> tuple[list[Predicted], list[str]]:
     _, rows = split(read_rows())
     scored = predict_rows(rows)
     floors = {f.row.row: getattr(f, spec.metric) for f in predict_rows(rows, ideal=True)}
+
+    def spread(row: ScoredRow) -> float:
+        return float(np.hypot(row.spread, STEP_LOG_SD))
+
     predicted = [
         Predicted(
-            _measurement(s, spec.metric), getattr(s, spec.metric), s.spread, 1.0, 1.0, floors[s.row.row]
+            _measurement(s, spec.metric), getattr(s, spec.metric), spread(s), 1.0, 1.0, floors[s.row.row]
         )
         for s in scored
         if s.answered
