@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rooflinesim.errors import DoesNotFitError
 from rooflinesim.specs.counting import (
     draft_weights_by_kind,
+    held_tokens,
     kv_elems_of,
     state_elems_per_seq,
     weight_params_by_kind,
@@ -120,10 +121,7 @@ def kv_bytes_of(
         attention = layer.attention
         if attention is None:
             continue
-        window = attention.window_tokens if attention.scope != "full" else None
-        held = context_tokens if window is None else min(context_tokens, window)
-        if attention.compress_ratio > 1:
-            held = held / attention.compress_ratio + min(context_tokens, attention.window_tokens or 0)
+        held = held_tokens(attention, context_tokens=context_tokens)
         share = 1.0 if attention.mla is not None else 1.0 / min(parallel.tp, attention.n_kv_heads)
         total += layer.count * kv_elems_of(attention) * held * share
     return total * KV_BYTES[kv_format] / parallel.pp

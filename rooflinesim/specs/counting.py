@@ -160,11 +160,13 @@ def kv_elems_per_token(layers: tuple[Layer, ...]) -> tuple[int, int]:
     for layer in layers:
         if layer.attention is None:
             continue
-        elements = layer.count * kv_elems_of(layer.attention)
-        if layer.attention.scope == "full":
-            full += elements
-        else:
+        attention = layer.attention
+        elements = layer.count * kv_elems_of(attention)
+        if attention.scope != "full":
             windowed += elements
+        else:
+            full += elements // attention.compress_ratio
+            windowed += elements if attention.compress_ratio > 1 else 0  # the raw rows it keeps as well
     return full, windowed
 
 
@@ -200,14 +202,28 @@ def state_elems_per_seq(layers: tuple[Layer, ...]) -> int:
 
 def kv_elems_at(layers: tuple[Layer, ...], *, context_tokens: int) -> int:
     """Cached elements of one sequence of ``context_tokens``: windowed layers hold at most their window."""
-    total = 0
+    total = 0.0
     for layer in layers:
         if layer.attention is None:
             continue
-        window = layer.attention.window_tokens if layer.attention.scope != "full" else None
-        held = context_tokens if window is None else min(context_tokens, window)
+        held = held_tokens(layer.attention, context_tokens=context_tokens)
         total += layer.count * kv_elems_of(layer.attention) * held
-    return total
+    return round(total)
+
+
+def held_tokens(attention: Attention, *, context_tokens: float) -> float:
+    """Cached rows of one attention layer: all, the window at most, or one per group of rows and the window.
+
+    >>> held_tokens(Attention(n_heads=1, n_kv_heads=1, head_dim=8, compress_ratio=4, window_tokens=128),
+    ...     context_tokens=1000)
+    378.0
+    """
+    window = attention.window_tokens
+    if attention.compress_ratio > 1:
+        return context_tokens / attention.compress_ratio + min(context_tokens, window or 0)
+    if attention.scope == "full" or window is None:
+        return context_tokens
+    return min(context_tokens, window)
 
 
 def _counted(weights: ModelWeights, layers: tuple[Layer, ...], *, separate_input_table: bool) -> Counted:
