@@ -1,7 +1,7 @@
 """Charts as Vega-Lite specs (data stay apart, so that a moved slider sends data alone), and how one is shown.
 
-Colours are those of Okabe and Ito, told apart with any colour vision, on light and dark; lines differ in dash and
-points in shape as well.
+Colours are those of Okabe and Ito, told apart with any colour vision, on light and dark; lines differ in dash
+and points in shape as well.
 """
 
 from __future__ import annotations
@@ -228,7 +228,6 @@ def speedup_by_batch(policies: list[str], top: int) -> Spec:
         "dynamic K": GREEN,
     }
     dashes = [[4, 4], *[FIXED_DASHES[i % len(FIXED_DASHES)] for i, _ in enumerate(fixed)], [1, 0]]
-    widths = [1.5, *[1.8 for _ in fixed], 4]
     domain = list(colours)
     x = batch_axis(top)
     return {
@@ -240,7 +239,10 @@ def speedup_by_batch(policies: list[str], top: int) -> Spec:
                     "y": _q("speedup", "speed-up over SD off (×)", scale={"zero": True}),
                     "color": _n("policy", None, scale=_colours(colours), legend=_legend()),
                     "strokeDash": _n("policy", None, scale={"domain": domain, "range": dashes}, legend=None),
-                    "strokeWidth": _n("policy", None, scale={"domain": domain, "range": widths}, legend=None),
+                    "strokeWidth": {
+                        "condition": {"test": "datum.policy === 'dynamic K'", "value": 4},
+                        "value": 2,
+                    },
                 },
             },
             {
@@ -270,7 +272,7 @@ def speedup_by_batch(policies: list[str], top: int) -> Spec:
 
 
 def best_k_map(k_max: int) -> Spec:
-    """Heat map of speed-up on (batch, K); best K as steps, eager cells dotted, cells that do not fit crossed."""
+    """Heat map of speed-up on (batch, K); best K as steps, eager cells dotted, what does not fit crossed."""
     x = _o(
         "batch_size",
         "batch size (sequences)",
@@ -303,7 +305,7 @@ def best_k_map(k_max: int) -> Spec:
                             "domain": [0.4, 0.75, 1, 1.6, 3],
                             "clamp": True,
                         },
-                        legend={"orient": "bottom", "gradientLength": 220},
+                        legend={"orient": "bottom", "gradientLength": 220, "title": "speed-up (×)"},
                     ),
                     "tooltip": tips,
                 },
@@ -345,12 +347,13 @@ def best_k_map(k_max: int) -> Spec:
                         "kind",
                         None,
                         scale={"domain": ["best K", "SD off"], "range": ["diamond", "square"]},
-                        legend={"orient": "bottom"},
+                        legend=None,
                     ),
                     "fill": _n(
                         "kind",
                         None,
                         scale={"domain": ["best K", "SD off"], "range": [GREEN, "#FFFFFF"]},
+                        legend=None,
                     ),
                     "size": {"value": 90},
                     "tooltip": [

@@ -8,7 +8,8 @@ PRESETS: Final = {
     "Llama-3.1-8B, EAGLE-3, one H100": "bs=64",
     "Qwen3-30B-A3B (MoE), EAGLE-3, one H100": "model=Qwen%2FQwen3-30B-A3B&bs=16",
     "Llama-3.3-70B, FP8, four H100": "model=meta-llama%2FLlama-3.3-70B-Instruct&tp=4&weights=fp8&bs=32",
-    "DeepSeek-V3, MTP, eight B200": "gpu=b200-sxm&model=deepseek-ai%2FDeepSeek-V3&draft=mtp&tp=8&ep=8&bs=64&ctx=4096",
+    "DeepSeek-V3, MTP, eight B200": "gpu=b200-sxm&model=deepseek-ai%2FDeepSeek-V3&draft=mtp"
+    "&tp=8&ep=8&bs=64&ctx=4096",
     "gpt-oss-120b, one H100": "model=openai%2Fgpt-oss-120b&bs=32",
     "n-gram lookup, editing code": "draft=ngram&workload=editing&bs=8",
     "Long context: 8B, 64k tokens, eight sequences": "bs=8&ctx=65536&kmax=8",

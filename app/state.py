@@ -20,7 +20,8 @@ from rooflinesim.specs.files import validate
 VIEWS: Final = ("What-if", "Best K map", "Why", "Acceptance", "Schedule", "Compare", "Accuracy")
 FORMS: Final = ("default", "c1", "beta", "al", "mean", "marginal", "conditional", "file")
 UPLOADED: Final = "upload:"
-MAX_COMPARED: Final = 4
+#: Copies beside the scenario on the screen.
+MAX_KEPT: Final = 3
 _DEFAULT: Final = Scenario()
 
 
@@ -128,7 +129,7 @@ def start() -> None:
     for field in FIELDS:
         if first or st.session_state.get(field.key) != values[field.key]:
             st.session_state[field.key] = values[field.key]
-    st.session_state["compared"] = [text for key, text in flat if key == _COMPARED][: MAX_COMPARED - 1]
+    st.session_state["compared"] = [text for key, text in flat if key == _COMPARED][:MAX_KEPT]
     st.session_state["problems"] = problems
     st.session_state["_url"] = params
 
@@ -198,7 +199,7 @@ def reset_to(query: str) -> None:
 
 
 def safe_name(kind: str, text: str) -> str:
-    """A registry name or an upload of this session as a path; other paths are refused: a link reads no file."""
+    """A registry name, or an upload of this session as a path. Other paths are refused."""
     if text.startswith(UPLOADED):
         path = st.session_state.get("uploads", {}).get(text)
         if path is None:
@@ -218,7 +219,7 @@ def safe_name(kind: str, text: str) -> str:
 
 
 def scenario_of(held: Values, *, shown: bool = False) -> Scenario:
-    """The Scenario of these values; only what differs from the defaults is set, so the rest is listed as assumed.
+    """The Scenario of these values; only what differs from the defaults is set (the rest is assumed).
 
     ``shown``: uploads by their own file name, for commands to copy.
     """
@@ -258,7 +259,7 @@ def scenario_of(held: Values, *, shown: bool = False) -> Scenario:
 
 
 def acceptance_fields(held: Values, *, shown: bool = False) -> dict[str, Any]:
-    """The one acceptance form that is chosen; forms a Scenario does not know become a list of conditionals."""
+    """The acceptance form that is chosen; forms a Scenario does not know become a list of conditionals."""
     form = held["form"]
     if form == "c1":
         decay = held["decay"]

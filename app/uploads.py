@@ -1,4 +1,4 @@
-"""Files a user brings: kept for this session in a private folder, read by the package's hardened readers only."""
+"""Files a user brings: kept for this session in a private folder, read by the package's own readers alone."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def log_uploader() -> None:
     left, right = st.columns([3, 1])
     with left:
         st.file_uploader(
-            "Engine log, metrics, benchmark result or statistics (several files of one run are read together)",
+            "Engine log, metrics, benchmark result or statistics (several files of one run together)",
             key="up_log",
             accept_multiple_files=True,
             max_upload_size=LOG_MB,

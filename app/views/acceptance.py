@@ -1,4 +1,4 @@
-"""Acceptance: from what is known to a curve; an uploaded log against its fit; all four numbers side by side."""
+"""Acceptance: from what is known to a curve; an uploaded log against its fit; every form side by side."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rooflinesim.api import Resolved, resolve
 from rooflinesim.api.tables import map_table
 from views import common
 
-BESIDE = {"auto": "auto (a MoE beside a dense model, a dense one beside a MoE)", "none": "nothing"}
+BESIDE = {"auto": "auto (MoE beside dense, dense beside MoE)", "none": "nothing"}
 DENSE, MOE = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"
 
 
@@ -46,8 +46,8 @@ def draw() -> None:
                 name="map2",
             )
     st.caption(
-        "Colour: speed-up over SD off (blue gains, brown loses). Line: best K. White square: SD off is as good. "
-        "Dot: past the largest captured CUDA graph, the step runs eagerly. Cross: does not fit in memory."
+        "Colour: speed-up over SD off (blue gains, brown loses). Line: best K. White square: SD off is as "
+        "good. Dot: past the largest captured CUDA graph, the step runs eagerly. Cross: does not fit in memory."
     )
     common.assumptions(asked)
     common.to_terminal(asked, verb="sweep", extra=None)

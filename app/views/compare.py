@@ -37,7 +37,7 @@ def draw() -> None:
     bar.button(
         "Keep the scenario on the screen",
         on_click=_keep,
-        disabled=len(compared) >= state.MAX_COMPARED - 1 or here in compared,
+        disabled=len(compared) >= state.MAX_KEPT or here in compared,
         icon=":material/add:",
         help="Keeps a copy; then change the inputs and the copy stays beside them. At most three copies.",
     )
@@ -60,9 +60,7 @@ def draw() -> None:
         except RooflinesimError as error:
             st.error(f"{LETTERS[i + 1]}: {state.problem(error)}")
     if len(entries) < 2:
-        st.info(
-            "Keep this scenario, then change something in the sidebar or the sliders: both stand side by side here."
-        )
+        st.info("Keep this scenario, then change something in the sidebar or the sliders: both stand here.")
     _table(entries)
     _charts(entries)
     asked = calc.asked()

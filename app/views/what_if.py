@@ -59,7 +59,8 @@ def answer(point: Point) -> None:
         delta=f"{best.speedup_low:.2f} to {best.speedup_high:.2f}",
         delta_color="off",
         delta_arrow="off",
-        help="Against SD off at the same batch. The range holds 80 % of draws of calibration and acceptance errors.",
+        help="Against SD off at the same batch. The range holds 80 % of draws of calibration and acceptance "
+        "errors.",
     )
     row.metric(
         "Goodput",
@@ -82,7 +83,7 @@ def answer(point: Point) -> None:
         delta=f"AL {best.acceptance_length:.2f} at K = {point.best_k}",
         delta_color="off",
         delta_arrow="off",
-        help="Acceptance of the first draft at which this K starts to pay. –: no acceptance is enough, or K = 0.",
+        help="Acceptance of the first draft at which this K starts to pay. –: none is enough, or K = 0.",
     )
     row.metric(
         "Largest batch",
@@ -194,7 +195,8 @@ def _over_batches(asked: calc.Asked) -> None:
         name="speedup_by_batch",
         title="Speed-up by batch",
         alt="Speed-up against batch size for SD off, fixed K and the best K at every batch",
-        note=f"Dynamic K takes the best choice at every batch, SD off included. Best single K over these batches: {single}.",
+        note="Dynamic K takes the best choice at every batch, SD off included. "
+        f"Best single K over these batches: {single}.",
     )
 
 

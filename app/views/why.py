@@ -193,8 +193,9 @@ def _experts(asked: calc.Asked, point: Point) -> None:
         charts.experts(),
         name="experts",
         title="Experts read against tokens in the step",
-        alt="Distinct experts read per layer against tokens in the step, with the verify passes of this batch",
-        note="Where the curve is steep, each drafted token drags in more expert weights; where it is flat, they are loaded anyway.",
+        alt="Distinct experts read per layer against tokens in the step; points are the verify passes",
+        note="Where the curve is steep, each drafted token drags in more expert weights; "
+        "where it is flat, they are loaded anyway.",
     )
 
 

@@ -78,7 +78,7 @@ def browser() -> Iterator[object]:
 
 @contextmanager
 def page_at(browser, address: str, query: dict[str, str] | str = "", *, may_err: bool = False, **context):
-    """A page in a profile of its own. Fails on a console error, an exception box or a request to another host."""
+    """A page in its own profile; a console error, an exception box or a request to another host fails."""
     profile = browser.new_context(**{"viewport": {"width": 1366, "height": 900}, **context})
     page = profile.new_page()
     page.set_default_timeout(SLOW_MS)
@@ -292,12 +292,11 @@ def test_a_chart_gives_csv_and_png(browser, address, tmp_path):
 def test_inputs_are_reached_by_keyboard(browser, address):
     with page_at(browser, address) as page:
         seen: set[str] = set()
-        page.locator("body").click(position={"x": 700, "y": 5})
         for _ in range(60):
             page.keyboard.press("Tab")
             seen.add(
                 page.evaluate(
-                    "(() => { const at = document.activeElement && document.activeElement.closest('[class*=st-key-]');"
+                    "(() => { const at = document.activeElement?.closest('[class*=st-key-]');"
                     " return at ? at.className.match(/st-key-([A-Za-z0-9_]+)/)[1] : ''; })()"
                 )
             )

@@ -98,8 +98,9 @@ def test_a_link_is_the_whole_state(open_page):
     page = open_page(urlencode(query))
     assert link(page) == {key: [text] for key, text in query.items()}
     asked = Scenario(
-        gpu="b200-sxm", model=QWEN, draft="ngram", engine="sglang-0.5.23", tp=2, ep=2, weights="fp8", kv="fp8",
-        batch_sizes=(48,), context_tokens=(8192,), k_max=6, accept="0.66,0.95", skew=0.5, graphs=False,
+        gpu="b200-sxm", model=QWEN, draft="ngram", engine="sglang-0.5.23", tp=2, ep=2, weights="fp8",
+        kv="fp8", batch_sizes=(48,), context_tokens=(8192,), k_max=6, accept="0.66,0.95", skew=0.5,
+        graphs=False,
     )  # fmt: skip
     point = predict(asked).points[0]
     assert metrics(page)[f"Speed-up at K = {point.best_k}"] == f"{point.best_row.speedup:.2f}×"

@@ -3,8 +3,8 @@
     python validation/bench/app_latency.py [--chromium /usr/bin/chromium] [--json]
 
 Starts its own server on a free port of localhost, and a headless Chromium through Playwright (``pip install
-playwright``; no browser of its own is downloaded). A move is timed from the key press on the batch slider to the
-first frame in which the drawing of the watched chart has changed. Targets: 0.3 s and 4 s on two cores.
+playwright``; no browser of its own is downloaded). A move is timed from the key press on the batch slider to
+the first frame in which the drawing of the watched chart has changed. Targets: 0.3 s and 4 s on two cores.
 """
 
 from __future__ import annotations
