@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +50,10 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]+|[\]}]+', re.DOTALL)
+_PAIR = re.compile(rb"\[\]|\{\}")
+_STRING = re.compile(rb'"[^"]*+"?')
+_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NOT_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 _SPACE = re.compile(r"\s*")
 
 
@@ -147,22 +151,27 @@ def _encoding(head: bytes, name: str) -> str:
 def nesting_depth(text: str, *, stop: int = MAX_DEPTH) -> int:
     """Deepest nesting of brackets outside strings (strings of a benchmark file hold generated code).
 
-    Counting ends above ``stop``.
+    Innermost pairs are removed level by level: the cost is that of a few passes over the brackets. Counting
+    ends above ``stop``. Brackets without a partner each count as a level.
 
     >>> nesting_depth('{"a": ["[[[[", [2]]}')
     3
     """
-    depth = deepest = 0
-    for match in _STRING_OR_BRACKET.finditer(text):
-        mark = match.group()
-        if mark[0] == '"':
-            continue
-        depth += len(mark) if mark[0] in "[{" else -len(mark)
-        if depth > deepest:
-            deepest = depth
-            if deepest > stop:
-                break
-    return deepest
+    raw = text.encode("utf-8", errors="replace")
+    if raw.count(b"[") + raw.count(b"{") <= 1:
+        return raw.count(b"[") + raw.count(b"{")
+    if b'"' in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, delete=_NOT_STRUCTURE)
+        raw = _STRING.sub(b"", raw)
+    brackets = raw.translate(None, delete=_NOT_BRACKETS)
+    depth = 0
+    while brackets and depth <= stop:
+        inner = _PAIR.sub(b"", brackets)
+        if len(inner) == len(brackets):
+            return depth + inner.count(b"[") + inner.count(b"{")
+        brackets = inner
+        depth += 1
+    return depth
 
 
 def parse_json(text: str, *, name: str, start: int = 0, line: int | None = None) -> tuple[Any, int]:
@@ -184,38 +193,45 @@ def _one_line(line: str) -> str:
     return line[5:].lstrip() if line.startswith("data:") else line
 
 
-def _is_complete(line: str) -> bool:
+def _whole_line(line: str) -> tuple[Any] | None:
+    """The JSON value a line holds, in a tuple; None if it holds no whole one."""
     if nesting_depth(line) > MAX_DEPTH:
-        return False
+        return None
     try:
-        json.loads(line)
+        return (json.loads(line),)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
 def json_documents(file: TextFile) -> Iterator[Any]:
     """Every JSON value of a file: one document, JSON lines, or objects one after the other.
 
-    JSON lines are streamed; anything else is read whole, up to :data:`MAX_DOCUMENT_BYTES`.
+    JSON lines (and server-sent events) are streamed; anything else is read whole, up to
+    :data:`MAX_DOCUMENT_BYTES`.
     """
-    first: list[str] = []
-    for line in file.lines():
-        if _one_line(line):
-            first.append(_one_line(line))
-        if len(first) == 2:
-            break
-    if first and all(_is_complete(line) or line == "[DONE]" for line in first):
-        for number, raw in enumerate(file.lines(), start=1):
-            line = _one_line(raw)
-            if not line or line == "[DONE]":
-                continue
-            _check_depth(line, file.name)
-            value, end = parse_json(line, name=file.name, line=number)
-            if line[end:].strip():
-                raise InputError(f"{file.name}: line {number}: text after the JSON value")
-            yield value
-        return
+    lines = ((at, line) for at, raw in enumerate(file.lines(), start=1) if (line := _one_line(raw)))
+    values: list[Any] = []
+    for _, line in islice(lines, 2):
+        value = _whole_line(line) if line != "[DONE]" else ()
+        if value is None:
+            yield from _whole_documents(file)
+            return
+        values.extend(value)
+    yield from values
+    values.clear()
+    for at, line in lines:
+        if line == "[DONE]":
+            continue
+        _check_depth(line, file.name)
+        value, end = parse_json(line, name=file.name, line=at)
+        if line[end:].strip():
+            raise InputError(f"{file.name}: line {at}: text after the JSON value")
+        yield value
+
+
+def _whole_documents(file: TextFile) -> Iterator[Any]:
+    head = "\n".join(islice(file.lines(), 200))[:_HEAD_BYTES]
+    _check_plausible(head.lstrip(), file.name)
     text = file.text()
     _check_depth(text, file.name)
     position = _SPACE.match(text).end()  # type: ignore[union-attr]
@@ -223,6 +239,19 @@ def json_documents(file: TextFile) -> Iterator[Any]:
         value, position = parse_json(text, name=file.name, start=position)
         yield value
         position = _SPACE.match(text, position).end()  # type: ignore[union-attr]
+
+
+def _check_plausible(head: str, name: str) -> None:
+    """Refuse early what is no JSON in its first lines (a log that begins with a bracket)."""
+    if nesting_depth(head) > MAX_DEPTH:
+        return  # the check of the whole text words it
+    try:
+        json.JSONDecoder().raw_decode(head)
+    except json.JSONDecodeError as error:
+        if error.pos < len(head) - 100 and not error.msg.startswith("Unterminated string"):
+            raise InputError(f"{name}: line {error.lineno}: not JSON ({error.msg})") from None
+    except (RecursionError, ValueError):
+        return
 
 
 def _check_depth(text: str, name: str) -> None:

@@ -235,7 +235,7 @@ _MARKS: Final = (
 
 def detect(file: TextFile) -> str:
     """The name of the format of ``file``; one line that lists the known ones if it is none."""
-    head = [line for line in islice(file.lines(), 400) if line.strip()]
+    head = [line for line in islice(file.lines(), 50) if line.strip()]
     first = head[0].lstrip() if head else ""
     if first[:1] in "{[" or first.startswith("data:"):
         kind = _detect_json(file)
@@ -275,7 +275,7 @@ def _detect_json(file: TextFile) -> str | None:
             if kind is not None:
                 return kind
     except InputError:
-        if any(mark in line for line in islice(file.lines(), 400) for mark, _ in _MARKS):
+        if any(mark in line for line in file.lines() for mark, _ in _MARKS):
             return None
         raise
     return None

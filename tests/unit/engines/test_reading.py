@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rooflinesim.engines import read_acceptance, read_schedule, read_step_table, read_timing
-from rooflinesim.engines.reading import MAX_FILE_BYTES, json_documents, open_text
+from rooflinesim.engines.reading import MAX_FILE_BYTES, json_documents, nesting_depth, open_text
 from rooflinesim.errors import InputError, RooflinesimError
 
 READERS: tuple[Callable[[Path], object], ...] = (read_acceptance, read_timing, read_schedule, read_step_table)
@@ -260,3 +260,32 @@ def test_sweep_folder_limits(tmp_path: Path) -> None:
     (tmp_path / "summary.json").symlink_to("/etc/hostname")
     with pytest.raises(InputError, match=r"no summary\.json"):
         read_timing(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [
+        ("", 0),
+        ("[]", 1),
+        ("[[]]", 2),
+        ("{[{[]}]}", 4),
+        ("[][][]", 1),
+        ('["[[[", {"a\\\\": [1]}]', 3),
+        ('["\\"[[[["]', 1),
+        ("[" * 10, 10),
+        ('{"a\\n": ["}"]}', 2),
+    ],
+)
+def test_nesting_depth_by_hand(text: str, depth: int) -> None:
+    assert nesting_depth(text) == depth
+
+
+def test_a_log_that_begins_with_a_bracket_is_no_json(tmp_path: Path) -> None:
+    """SGLang's lines begin with [date]; start-up fills the first lines, and brackets need not pair."""
+    path = tmp_path / "sglang.log"
+    start = "[2026-11-29 12:00:00] server_args=ServerArgs(x=[[[[[[[[ ...\n" * 3000
+    path.write_text(
+        start
+        + "[2026-11-29 12:00:10 TP0] Decode batch, #running-req: 10, accept len: 2.41, accept rate: 0.47\n"
+    )
+    assert read_acceptance(path).acceptance_length == pytest.approx(2.41)

@@ -487,3 +487,65 @@ def test_mixed_formats_are_not_pooled(tmp_path: Path) -> None:
     b = _write(tmp_path, "b.log", "Decode batch, #running-req: 1, accept len: 1.5\n")
     with pytest.raises(InputError, match="different formats"):
         read_acceptance([a, b])
+
+
+@pytest.mark.parametrize(
+    ("line", "k", "steps", "al"),
+    [
+        (  # a fork that prints its current depth: 308/7 = 44 steps
+            "SpecDecoding metrics: Mean acceptance length: 6.82, Current speculative depth: 7, Accepted "
+            "throughput: 6.46 tokens/s, Accepted: 256 tokens, Drafted: 308 tokens, "
+            "Per-position acceptance rate: 1.000, 1.000, 1.000, 1.000, 0.795, 0.614, 0.409, Avg Draft "
+            "acceptance rate: 83.1%",
+            7,
+            44,
+            1 + 256 / 44,
+        ),
+        (  # all accepted: 90/2 = 45 steps
+            "SpecDecoding metrics: Mean acceptance length: 3.00, Accepted throughput: 9.00 tokens/s, Drafted "
+            "throughput: 9.00 tokens/s, Accepted: 90 tokens, Drafted: 90 tokens, Per-position "
+            "acceptance rate: 1.000, 1.000, Avg Draft acceptance rate: 100.0%",
+            2,
+            45,
+            3.0,
+        ),
+        (  # June 2025, n-gram, rate first and no average: 387/3 = 129 steps
+            "SpecDecoding metrics: Draft acceptance rate: 38.8%, Mean acceptance length: 2.16, Accepted: 150 "
+            "tokens, Drafted: 387 tokens, Per-position acceptance rate: 0.543, 0.357, 0.264",
+            3,
+            129,
+            1 + 150 / 129,
+        ),
+    ],
+)
+def test_lines_seen_in_public_logs(tmp_path: Path, line: str, k: int, steps: int, al: float) -> None:
+    record = read_acceptance(_write(tmp_path, "s.log", line + "\n"))
+    assert (record.k, record.n_steps, record.biased) == (k, steps, False)
+    assert record.acceptance_length == pytest.approx(al, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "k"),
+    [
+        ("accept len: 1.57, accept rate: 0.29, cuda graph: True", 2),  # 1 + 0.29 x 2 = 1.58
+        ("mamba num: 12, accept len: 2.77, accept rate: 0.69, cuda graph: True", 3),  # older: 2.77/4 = 0.69
+        ("accept len: 2.00, accept rate: 1.00, modeled throughput (token/s): 1000.00", None),  # both, K = 1
+    ],
+)
+def test_sglang_lines_seen_in_public_logs(tmp_path: Path, fields: str, k: int | None) -> None:
+    line = f"[2026-09-27 00:15:25 TP0] Decode batch, #running-req: 10, #full token: 685000, {fields}\n"
+    assert read_acceptance(_write(tmp_path, "s.log", line)).k == k
+
+
+def test_bench_result_of_a_varying_k(tmp_path: Path) -> None:
+    """vLLM's own test of its result: 5 drafts, 18 drafted, 9 accepted, AL 2.8, rates 1.0/0.6/0.2."""
+    run = {
+        "spec_decode_acceptance_rate": 50.0,
+        "spec_decode_acceptance_length": 2.8,
+        "spec_decode_num_drafts": 5,
+        "spec_decode_draft_tokens": 18,
+        "spec_decode_accepted_tokens": 9,
+        "spec_decode_per_position_acceptance_rates": [1.0, 0.6, 0.2],
+    }
+    record = read_acceptance(_write(tmp_path, "b.json", run))
+    assert record.acceptance_length == pytest.approx(2.8) and record.biased
