@@ -53,9 +53,7 @@ def test_rows_that_gave_a_constant_are_never_scored(name, results):
         for p in result.rows:
             assert p.row.use == "score"
             key = (p.row.metric, p.row.point, p.row.draft_steps, p.row.draft_topk)
-            # a concurrency printed twice (EAGLE-3 at 48, 56, 64) runs the same number of requests
-            if not p.row.notes.startswith("batch "):
-                assert key not in spent
+            assert key not in spent
 
 
 def test_engine_hosts_fitted_here_say_on_what():
