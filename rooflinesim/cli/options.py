@@ -197,5 +197,5 @@ def with_scenario(command: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapper.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in [*shared, *own]}
-    del wrapper.__wrapped__  # type: ignore[attr-defined]
+    del wrapper.__wrapped__
     return wrapper

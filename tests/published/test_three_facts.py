@@ -1,4 +1,5 @@
-"""The three facts the product exists for, as physics: dense, long context, mixture of experts; and dynamic never loses."""
+"""The three facts the product exists for, as physics: dense, long context, mixture of experts; and dynamic
+never loses."""
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def test_dense_a_fixed_k_becomes_slower_than_no_speculation():
 
 @pytest.mark.parametrize("context", [32_768, 65_536, 131_072])
 def test_dense_at_long_context_best_k_does_not_fall_with_the_batch(context):
-    """Cache reads rule: with drafting whose own cost does not grow with the context, K stays or rises (MagicDec)."""
+    """Cache reads rule: with drafting whose own cost does not grow with the context, K stays or rises
+    (MagicDec)."""
     result = best(
         gpu="a100",
         tp=8,

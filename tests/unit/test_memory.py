@@ -11,7 +11,8 @@ from rooflinesim.units import GIB
 
 
 def test_block_pool_of_a_published_engine_log():
-    """vLLM: 873 blocks of 14,611,968 B = 11.88 GiB; 45 blocks a request of which 9 are speculative scratch."""
+    """vLLM: 873 blocks of 14,611,968 B = 11.88 GiB; 45 blocks a request of which 9 are speculative
+    scratch."""
     pool = BlockPool(n_blocks=873, block_bytes=14_611_968, blocks_per_seq=45, scratch_blocks_per_seq=9)
     assert pool.size_bytes / GIB == pytest.approx(11.880, abs=0.001)
     assert pool.concurrency == pytest.approx(19.40)
@@ -98,7 +99,8 @@ def test_does_not_fit_says_by_how_much():
     assert memory.largest_batch(parallel=Parallel()) == 0
     with pytest.raises(DoesNotFitError, match=r"short by \d+\.\d GiB") as caught:
         memory.require(batch_size=1, parallel=Parallel())
-    # 131.42 GiB of weights, 2 GiB workspace, 50 graphs of 10 MB, 1024 tokens of 327,680 B; 92 % of 81,090 MiB usable
+    # 131.42 GiB of weights, 2 GiB workspace, 50 graphs of 10 MB, 1024 tokens of 327,680 B; 92 % of 81,090
+    # MiB usable
     assert caught.value.short_bytes / GIB == pytest.approx(131.42 + 2.0 + 0.47 + 0.31 - 72.86, abs=0.1)
 
 

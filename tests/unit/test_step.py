@@ -44,7 +44,8 @@ def test_ngram_costs_no_device_time():
 
 
 def test_k0_is_not_off():
-    """A published K = 0 tax: +6.6 % of a 31B step at 2 requests on H100; it is positive and far below 2x here too."""
+    """A published K = 0 tax: +6.6 % of a 31B step at 2 requests on H100; it is positive and far below 2x
+    here too."""
     step = run(draft="eagle3").step
     tax = step.step_s[0, 0, 0] / step.off_step_s[0, 0, 0] - 1.0
     assert 0.02 < tax < 0.30
@@ -83,12 +84,13 @@ def test_past_the_last_graph_the_step_is_eager_and_dearer_per_token():
 
 
 def test_unsupported_method_is_refused_by_name():
-    with pytest.raises(InputError, match="vllm-0.33 does not support medusa"):
+    with pytest.raises(InputError, match=r"vllm-0\.33 does not support medusa"):
         resolve(Scenario(gpu="h100", draft="medusa", model="vicuna-7b-v1.3"))
 
 
 def test_more_ranks_for_the_target_than_for_the_draft_shift_the_balance():
-    """A 32B target with an un-sharded head (published: gain 1.43x at TP1 turns to 0.97x at TP4, same acceptance)."""
+    """A 32B target with an un-sharded head (published: gain 1.43x at TP1 turns to 0.97x at TP4, same
+    acceptance)."""
     gains = {
         tp: run(
             model="qwq-32b",
