@@ -233,7 +233,7 @@ def fit_user(resolved: Resolved, rows: Sequence[Measurement], *, calibration_id:
     if not free:
         wanted = _points_for(resolved, steps, prior, names, "mem_eff", sigma)
         shown = "; ".join(f"batch {b}, K = {k}, context {c}" for b, k, c in wanted)
-        raise InputError(f"{len(steps)} rows determine nothing; measure {shown}")
+        raise InputError(f"too few rows ({len(steps)}): they determine nothing; measure {shown}")
 
     def unpack(theta: FloatArray) -> dict[str, float]:
         values = dict(prior)

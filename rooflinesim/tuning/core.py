@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rooflinesim.acceptance import CurveFit
 from rooflinesim.api.emit import emit, lint_config, plan_points
+from rooflinesim.api.evaluate import fit_memory
 from rooflinesim.api.logs import MeasuredAcceptance
 from rooflinesim.api.resolve import Resolved, resolve
 from rooflinesim.api.schedule import ScheduleAnswer, default_max_batch, graph_limit, rate, schedule
@@ -145,6 +146,7 @@ def tune(
                     *(measured.warnings if measured is not None else ()),
                     *conflicts,
                     *bad,
+                    *_memory(overhead.resolved, max_batch),
                     *overhead.warnings,
                     *_graph_cliffs(answer),
                     *(w for text in texts for w in text.warnings),
@@ -264,6 +266,20 @@ def _findings(
     for path, finding in found:
         seen.setdefault((path, finding.message), (path, finding))
     return tuple(seen.values())
+
+
+def _memory(resolved: Resolved, max_batch: int | None) -> list[str]:
+    """A warning when the weights, or the batch that was asked for, do not fit into memory."""
+    context = max(resolved.scenario.context_tokens)
+    fits = fit_memory(resolved, context_tokens=context, k=resolved.scenario.k_max).largest_batch(
+        parallel=resolved.deployment.parallel
+    )
+    if fits >= (max_batch or 1):
+        return []
+    name = resolved.deployment.target.id
+    if fits < 1:
+        return [f"{name} does not fit into memory at context {context}: the schedule is hypothetical"]
+    return [f"memory holds {fits} sequences of {context} tokens, --max-batch is {max_batch}"]
 
 
 def _graph_cliffs(answer: ScheduleAnswer) -> list[str]:

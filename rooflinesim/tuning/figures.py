@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,13 @@ MAX_LINES: Final = 6
 def colour_of(k: int) -> str:
     """The colour of a K."""
     return COLOURS[k] if k < len(COLOURS) else GREY
+
+
+def _batch_axis(axis: Any) -> None:
+    """Batch size on a logarithmic axis with whole numbers."""
+    axis.set(xlabel="batch size")
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:.0f}")
 
 
 def step_figure(found: TuneAnswer) -> bytes:
@@ -51,8 +58,8 @@ def step_figure(found: TuneAnswer) -> bytes:
     if not steps:
         axis.set_title("no step time among the files", fontsize=9, color=GREY)
     context = int(result.grid.context.ravel()[0])
-    axis.set(xlabel="batch size", ylabel=f"step time, ms (context {context} tokens)")
-    axis.set_xscale("log", base=2)
+    axis.set(ylabel=f"step time, ms (context {context} tokens)")
+    _batch_axis(axis)
     axis.set_ylim(bottom=0)
     axis.legend(ncols=2, loc="upper left")
     figure.tight_layout()
@@ -82,9 +89,9 @@ def goodput_figure(found: TuneAnswer) -> bytes:
     axis.plot(n, per_request[rows, at], color="black", lw=2.2, alpha=0.7, label="schedule")
     axis.set(ylabel="tokens/s per request")
     axis.set_ylim(bottom=0)
-    axis.legend(ncols=3, loc="upper right")
+    axis.legend(ncols=3, loc="lower left")
     strip.step(n, chosen, where="post", color="black", lw=1.6)
-    strip.set(xlabel="batch size", ylabel="K", yticks=sorted({0, *schedule.distinct_k}))
+    strip.set(ylabel="K", yticks=sorted({0, *schedule.distinct_k}))
     strip.set_ylim(-0.4, max(chosen.max(), 1) + 0.6)
-    strip.set_xscale("log", base=2)
+    _batch_axis(strip)
     return image_bytes(figure)

@@ -24,6 +24,8 @@ N_DRAWS: Final = 400
 N_CONTEXTS: Final = 4
 #: Timed steps count as at most so many independent ones: the model's errors repeat from setting to setting.
 INDEPENDENT: Final = 12
+#: Batch sizes of the files that are listed one by one.
+MAX_NAMED: Final = 6
 #: A timed step is never surer than this.
 NOISE_LOG_SD: Final = 0.02
 
@@ -196,7 +198,10 @@ def gains(
     where = f"batches {int(draws.batches[0])}-{int(draws.batches[-1])}"
     if batches is not None:
         chosen = [i for i, n in enumerate(draws.batches) if int(n) in set(batches)]
-        where = "batches of the files: " + ", ".join(str(int(draws.batches[i])) for i in chosen)
+        named = [str(int(draws.batches[i])) for i in chosen]
+        if len(named) > MAX_NAMED:
+            named = [f"{len(named)} from {named[0]} to {named[-1]}"]
+        where = f"batches of the files: {', '.join(named)}"
     nominal = draws.evaluation.goodput.mean(axis=2)[None]
     nominal_off = draws.evaluation.off_goodput.mean(axis=1)[None]
     out = []

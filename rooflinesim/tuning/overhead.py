@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from rooflinesim.api.resolve import Resolved
-from rooflinesim.calibrate.user import UserFit, fit_user
+from rooflinesim.calibrate.user import FACTOR_RANGE, UserFit, fit_user
 from rooflinesim.efficiency import Ceilings
 from rooflinesim.engines import TimingRecord
 from rooflinesim.errors import InputError
@@ -21,6 +21,8 @@ MAX_ROWS: Final = 240
 FAR_FRAC: Final = 0.25
 #: A host time below this is none: the fit ended on its bound.
 NO_HOST_S: Final = 1e-5
+#: A factor this close to the end of its range is at it.
+EDGE: Final = 1.01
 #: Imported kind of time and clock → metric of a measurement. A whole step on the GPU clock is the sum of two
 #: others and would count twice.
 _METRICS: Final = {
@@ -142,12 +144,17 @@ def _compare(before: Resolved, after: Resolved, rows: Sequence[Measurement]) -> 
 
 
 def _at_bound(fit: UserFit | None) -> list[str]:
-    """A warning where no host time is left: the accelerator alone is modelled as slower than the server."""
-    return [
-        f"{item.name}: fitted as 0: the steps are faster than the modelled accelerator work alone"
-        for item in (fit.fitted if fit is not None else ())
-        if item.unit == "s" and item.value < NO_HOST_S
-    ]
+    """A warning for each number that ended at the edge of its range: the scenario may not be the server."""
+    out = []
+    for item in fit.fitted if fit is not None else ():
+        if item.unit == "s" and item.value < NO_HOST_S:
+            out.append(f"{item.name} is fitted as 0: steps are faster than the modelled accelerator alone")
+        elif item.unit == "factor" and not EDGE * FACTOR_RANGE[0] < item.value < FACTOR_RANGE[1] / EDGE:
+            out.append(
+                f"{item.name} is fitted as {item.value:.2f}, the edge of what is allowed: check --gpu, --tp, "
+                "--weights and --model against the server"
+            )
+    return out
 
 
 def _far(compared: Sequence[Compared]) -> list[str]:

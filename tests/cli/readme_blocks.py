@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md",)
+DOCUMENTS = ("README.md", "docs/tune.md")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 
 
