@@ -47,7 +47,7 @@ def draw() -> None:
             )
     st.caption(
         "Colour: speed-up over SD off (blue gains, brown loses). Line: best K. White square: SD off is as "
-        "good. Dot: past the largest captured CUDA graph, the step runs eagerly. Cross: does not fit in memory."
+        "good. Dot: past the largest captured CUDA graph (the step runs eagerly). Cross: does not fit."
     )
     common.assumptions(asked)
     common.to_terminal(asked, verb="sweep", extra=None)

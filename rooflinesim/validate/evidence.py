@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rooflinesim import registry
 from rooflinesim.api.resolve import Resolved
 from rooflinesim.errors import RooflinesimError
-from rooflinesim.specs.scenario import Scenario
 from rooflinesim.validate.campaign import Campaign, campaign_names, campaigns
 
 ASPECTS = ("GPU", "model", "engine", "drafter")
@@ -30,23 +30,23 @@ class Evidence:
         return "close" if len(both) == 2 else "partial" if both else "none"
 
 
-def _aspects(scenario: Scenario) -> dict[str, str]:
-    """GPU, model, engine and drafter of a scenario, looked up but not checked against each other."""
-    model = registry.model(scenario.model)
-    draft = scenario.draft
+def _aspects(given: Mapping[str, Any]) -> dict[str, str]:
+    """GPU, model, engine and drafter that a campaign's group names; what it does not name matches nothing."""
+    model = registry.model(str(given["model"])) if "model" in given else None
+    draft = str(given.get("draft", ""))
     with contextlib.suppress(RooflinesimError):  # none, auto, ngram and the like have no head to look up
-        draft = registry.draft(scenario.draft, target=model).method
+        draft = registry.draft(draft, target=model).method
     return {
-        "GPU": registry.gpu(scenario.gpu).id,
-        "model": model.id,
-        "engine": registry.engine(scenario.engine).engine,
+        "GPU": registry.gpu(str(given["gpu"])).id if "gpu" in given else "",
+        "model": model.id if model is not None else "",
+        "engine": registry.engine(str(given["engine"])).engine if "engine" in given else "",
         "drafter": draft,
     }
 
 
 def _of_campaign(campaign: Campaign) -> list[dict[str, str]]:
-    names = list(campaign.spec.groups) or [""]
-    return [_aspects(campaign.scenario(name)) for name in names]
+    groups = list(campaign.spec.groups.values()) or [{}]
+    return [_aspects({**campaign.spec.scenario, **group}) for group in groups]
 
 
 def evidence(resolved: Resolved) -> list[Evidence]:
@@ -62,7 +62,7 @@ def evidence(resolved: Resolved) -> list[Evidence]:
         "GPU": d.ceilings.gpu.id,
         "model": d.target.id,
         "engine": d.profile.engine,
-        "drafter": d.method,
+        "drafter": d.method.removesuffix("_multi"),
     }
     out: list[Evidence] = []
     for name in campaign_names():

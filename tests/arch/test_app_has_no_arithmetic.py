@@ -1,4 +1,4 @@
-"""``app/`` holds widgets and views: no formula, no list of accelerators or models of its own, nothing that fetches."""
+"""``app/`` holds widgets and views: no formula, no list of accelerators or models, nothing that fetches."""
 
 from __future__ import annotations
 
