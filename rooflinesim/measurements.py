@@ -59,6 +59,7 @@ METRICS: Final[dict[str, tuple[str, ...]]] = {
     "gain_over_off_frac": (),
     "best_k": (),
     "pass_ratio": (),
+    "speedup_drop_frac": (),
     "draft_ratio": (),
     "experts_ratio": (),
 }

@@ -23,18 +23,23 @@ class Point:
     """One batch and context of a scenario, evaluated for every K up to its k_max."""
 
     resolved: Resolved
-    result: Evaluation
+    result: Evaluation  # batch 1 and the row's batch
     row: Measurement
+
+    @property
+    def at(self) -> int:
+        """Index of the row's batch."""
+        return int(np.flatnonzero(self.result.grid.batch.ravel() == self.row.batch_size)[0])
 
     def goodput(self, k: int) -> float:
         """Tokens per second at a configured K (0: the engine with speculation, nothing drafted)."""
         ks = list(self.result.grid.k.ravel().astype(int))
-        return float(self.result.goodput[0, ks.index(k), 0])
+        return float(self.result.goodput[self.at, ks.index(k), 0])
 
     @property
     def off(self) -> float:
         """Tokens per second without speculation."""
-        return float(self.result.off_goodput[0, 0])
+        return float(self.result.off_goodput[self.at, 0])
 
 
 def _best_goodput(point: Point) -> float:
@@ -64,15 +69,15 @@ def _step(point: Point, k: int) -> int:
 
 def _verify_ratio(point: Point) -> float:
     step = point.result.step
-    verify = np.broadcast_to(step.verify_s, step.step_s.shape)[0, _step(point, point.row.k), 0]
-    return float(verify / step.off_pass.total_s.ravel()[0])
+    verify = np.broadcast_to(step.verify_s, step.step_s.shape)[point.at, _step(point, point.row.k), 0]
+    return float(verify / step.off_pass.total_s.ravel()[point.at])
 
 
 def _draft_ratio(point: Point) -> float:
     """One drafter pass over one plain pass of the target."""
     step = point.result.step
-    draft = np.broadcast_to(step.draft_s, step.step_s.shape)[0, _step(point, point.row.k), 0]
-    return float(draft / point.row.k / step.off_pass.total_s.ravel()[0])
+    draft = np.broadcast_to(step.draft_s, step.step_s.shape)[point.at, _step(point, point.row.k), 0]
+    return float(draft / point.row.k / step.off_pass.total_s.ravel()[point.at])
 
 
 def _experts_ratio(point: Point) -> float:
@@ -87,11 +92,18 @@ def _experts_ratio(point: Point) -> float:
     return float(read / moe.top_k)
 
 
+def _drop(point: Point) -> float:
+    """Share of the speed-up at batch 1 that is lost at the row's batch, both at K."""
+    gain = point.result.speedup[:, _step(point, point.row.k), 0]
+    return float(1.0 - gain[point.at] / gain[0])
+
+
 #: Metric → (what the model says, how far it may be from the statement for it to hold).
 CLAIMS: dict[str, tuple[Callable[[Point], float], Callable[[float, float], bool]]] = {
     "gain_over_fixed_frac": (_over_fixed, lambda p, m: p > 0.01 and abs(p - m) <= 0.15),
     "gain_over_off_frac": (_over_off, lambda p, m: p >= 0.0 and abs(p - m) <= 0.15),
     "best_k": (_best_k, lambda p, m: abs(p - m) <= 1.0),
+    "speedup_drop_frac": (_drop, lambda p, m: abs(p - m) <= 0.05),
     "pass_ratio": (_verify_ratio, lambda p, m: abs(p / m - 1.0) <= 0.25),
     "draft_ratio": (_draft_ratio, lambda p, m: abs(p / m - 1.0) <= 0.5),
     "experts_ratio": (_experts_ratio, lambda p, m: abs(p / m - 1.0) <= 0.15),
@@ -110,7 +122,10 @@ def claims(campaign: Campaign, spec: ScoreSpec) -> Result:
     for row in rows:
         resolved = resolve(campaign.scenario(row.group))
         result = evaluate(
-            resolved, batch_sizes=[int(row.batch_size)], context_tokens=[int(context_of(row))], n_draws=0
+            resolved,
+            batch_sizes=sorted({1, int(row.batch_size)}),
+            context_tokens=[int(context_of(row))],
+            n_draws=0,
         )
         say, holds = CLAIMS[row.metric]
         value = say(Point(resolved, result, row))
