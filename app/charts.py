@@ -649,37 +649,33 @@ def compared(names: list[str], *, field: str, title: str, top: int) -> Spec:
 
 
 def scores(names: list[str]) -> Spec:
-    """Mean absolute error of each campaign beside the bound it has to meet."""
+    """Error of each campaign beside the bound it has to keep."""
+    colours = {"within its bound": BLUE, "beyond its bound": ORANGE}
+    y = _n("campaign", None, sort=names, axis={"labelLimit": 320})
+    x = {"type": "quantitative", "title": "error (%)"}
+    tips = [
+        _tip("campaign", "campaign"),
+        _tip("statistic", "statistic"),
+        _tip("n", "rows", "d"),
+        _tip("error_percent", "error (%)", ".1f"),
+        _tip("bias_percent", "bias (%)", ".1f"),
+        _tip("limit_percent", "bound (%)", ".1f"),
+    ]
     return {
         "height": {"step": 20},
         "layer": [
             {
                 "mark": {"type": "bar"},
                 "encoding": {
-                    "y": _n("campaign", None, sort=names, axis={"labelLimit": 260}),
-                    "x": _q("mape_percent", "mean absolute error (%)"),
-                    "color": _n(
-                        "verdict",
-                        None,
-                        scale=_colours({"within its bound": BLUE, "beyond its bound": ORANGE}),
-                        legend=_legend(),
-                    ),
-                    "tooltip": [
-                        _tip("campaign", "campaign"),
-                        _tip("metric", "metric"),
-                        _tip("n", "rows", "d"),
-                        _tip("mape_percent", "error (%)", ".1f"),
-                        _tip("bias_percent", "bias (%)", ".1f"),
-                        _tip("bound_percent", "bound (%)", ".1f"),
-                    ],
+                    "y": y,
+                    "x": {**x, "field": "error_percent"},
+                    "color": _n("verdict", None, scale=_colours(colours), legend=_legend()),
+                    "tooltip": tips,
                 },
             },
             {
                 "mark": {"type": "tick", "color": "#888888", "thickness": 2},
-                "encoding": {
-                    "y": _n("campaign", None, sort=names),
-                    "x": _q("bound_percent", "mean absolute error (%)"),
-                },
+                "encoding": {"y": y, "x": {**x, "field": "limit_percent"}},
             },
         ],
     }

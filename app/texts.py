@@ -54,6 +54,8 @@ HELP: Final = {
     "Replaces the modelled verify time. At most 4 MB.",
     "up_log": "Server log, Prometheus metrics, benchmark result or statistics of vLLM, SGLang, TensorRT-LLM, "
     "llama.cpp or AIPerf. At most 64 MB.",
+    "up_measured": "Your own table: batch_size, k and a step time, time per token or throughput per row, "
+    "as in the validation folders. Compared with the scenario on the screen. At most 8 MB.",
     "up_schedule": "A schedule in the engine's own form: --speculative-config, adaptive config, or YAML.",
 }
 

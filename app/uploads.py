@@ -16,7 +16,7 @@ from rooflinesim import registry
 from rooflinesim.errors import RooflinesimError
 
 #: MB that a widget takes; specs are refused beyond 1 MB by their reader.
-SPEC_MB, CSV_MB, LOG_MB = 1, 4, 64
+SPEC_MB, CSV_MB, MEASURED_MB, LOG_MB = 1, 4, 8, 64
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
