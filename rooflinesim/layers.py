@@ -160,8 +160,18 @@ def attention_ops(walk: Walk, spec: Attention) -> list[Op]:
         causal_self=walk.shape.prefill,
         count=walk.count,
     )
+    # norms over all heads need the sum of squares of every rank: two floats per token
+    spread = spec.qk_norm_full and tp > 1
+    norm = collective(
+        name="qk_norm_allreduce",
+        pattern="allreduce",
+        message_bytes=8.0 * walk.shape.rows,
+        n_ranks=tp,
+        count=walk.count,
+    )
     return [
         walk.product("qkv", spec.in_features or walk.hidden, q_width + kv_heads * (spec.head_dim + v_dim)),
+        *([norm, walk.small("qk_norm", 0.0, launches=2.0)] if spread else []),
         walk.small("rope", 2.0 * (heads + kv_heads) * spec.head_dim, launches=launches),
         core,
         walk.product("o", heads * v_dim, walk.hidden),
@@ -179,12 +189,17 @@ def _latent_ops(walk: Walk, spec: Attention, dims: Mla) -> list[Op]:
         ops.append(walk.product("q_b", dims.q_lora_rank, heads * qk_dim))
     else:
         ops.append(walk.product("q_kv_a", walk.hidden, heads * qk_dim + latent))
-    ops.append(walk.small("rope", 2.0 * (heads * qk_dim + latent), launches=2.0))
+    # norms of both latents, rotary with the append, and the joined query (TensorRT-LLM: one kernel less)
+    launches = 2.0 if walk.fusion.rope_in_attention else 3.0
+    ops.append(walk.small("rope", 2.0 * (heads * qk_dim + latent), launches=launches))
     kv_tokens = cached_tokens(walk, spec)
     if spec.indexer is not None:
         idx = spec.indexer
-        width = idx.n_heads * idx.head_dim + idx.head_dim + idx.n_heads
-        ops.append(walk.product("indexer_proj", dims.q_lora_rank or walk.hidden, width))
+        ops.append(
+            walk.product("indexer_q", dims.q_lora_rank or walk.hidden, float(idx.n_heads * idx.head_dim))
+        )
+        ops.append(walk.product("indexer_k", walk.hidden, float(idx.head_dim)))
+        ops.append(walk.product("indexer_w", walk.hidden, float(idx.n_heads), walk.formats.activations))
         ops.append(
             indexer(
                 n_seqs=shape.n_seqs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from rooflinesim.errors import RooflinesimError
 from rooflinesim.grid import FloatArray
 from rooflinesim.measured.serving_rows import ServingRow, read_rows, split
 from rooflinesim.serving import Serving, serve
+from rooflinesim.step import Deployment
 from rooflinesim.uncertainty import family_log_sd
 
 
@@ -44,7 +45,7 @@ class ScoredRow:
 def predict_rows(rows: Iterable[ServingRow], **override: Any) -> list[ScoredRow]:
     """Predict every row; rows of one deployment are one vectorised call. ``override`` replaces scenario
     fields."""
-    groups: dict[tuple[Scenario, int | None, bool, float | None], list[ServingRow]] = defaultdict(list)
+    groups: dict[tuple[Scenario, int | None, int, bool, float | None], list[ServingRow]] = defaultdict(list)
     out: list[ScoredRow] = []
     for row in rows:
         if row.scenario is None:
@@ -52,12 +53,19 @@ def predict_rows(rows: Iterable[ServingRow], **override: Any) -> list[ScoredRow]
         elif not np.isfinite([row.concurrency, row.tpot_s]).all() or row.concurrency < 1:
             out.append(ScoredRow(row, why_not="no concurrency or no TPOT in the row"))
         else:
-            groups[(row.scenario, row.max_num_batched_tokens, row.in_phase, row.waves)].append(row)
-    for (scenario, budget, in_phase, waves), members in groups.items():
+            key = (
+                row.scenario,
+                row.max_num_batched_tokens,
+                row.stream_interval,
+                row.in_phase,
+                row.waves,
+            )
+            groups[key].append(row)
+    for (scenario, budget, interval, in_phase, waves), members in groups.items():
         try:
             deployment = resolve(scenario.model_copy(update=override) if override else scenario).deployment
             result = serve(
-                deployment,
+                streamed(deployment, interval),
                 concurrency=_column(members, "concurrency"),
                 isl_tokens=_column(members, "isl_tokens"),
                 osl_tokens=_column(members, "osl_tokens"),
@@ -70,6 +78,13 @@ def predict_rows(rows: Iterable[ServingRow], **override: Any) -> list[ScoredRow]
             continue
         out.extend(_scored(row, result, i) for i, row in enumerate(members))
     return sorted(out, key=lambda s: s.row.row)
+
+
+def streamed(deployment: Deployment, interval: int) -> Deployment:
+    """The host's work per request and step, which is that of one streamed answer, done every ``interval`` steps."""
+    host = deployment.profile.host
+    host = host.model_copy(update={"per_request_s": host.per_request_s / interval})
+    return replace(deployment, profile=deployment.profile.model_copy(update={"host": host}))
 
 
 def _column(rows: list[ServingRow], name: str) -> FloatArray:

@@ -77,6 +77,7 @@ class ServingRow:
     osl_tokens: float
     nominal: tuple[int, int]
     max_num_batched_tokens: int | None
+    stream_interval: int
     in_phase: bool
     waves: float | None
     tpot_s: float
@@ -238,6 +239,7 @@ def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
             weights=chosen.get("weights", weights),
             experts=chosen.get("experts", experts) if spec.is_moe else None,
             kv=chosen.get("kv", "auto"),
+            skew=chosen.get("skew", 0.0) if spec.is_moe else 0.0,
             k_max=0,
             **where,
         )
@@ -257,6 +259,7 @@ def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
         osl_tokens=length * facts["osl"],
         nominal=(facts["isl"], facts["osl"]),
         max_num_batched_tokens=chosen.get("max_num_batched_tokens"),
+        stream_interval=int(chosen.get("stream_interval", 1)),
         in_phase=bool(chosen.get("in_phase", False)),
         waves=chosen.get("waves"),
         tpot_s=_number(raw, "silicon_tpot_ms", math.nan) * 1e-3,

@@ -133,7 +133,7 @@ def indexer(
     return Op(
         name="indexer",
         count=count,
-        launches=3.0,
+        launches=11.0,  # norm, rotary, 2 rotations, 2 casts, append, weighting, scores, selection, addresses
         flops=2.0 * n_seqs * query_tokens * context_tokens * n_heads * head_dim,
         kv_bytes=n_seqs * context_tokens * head_dim,
         activation_bytes=4.0 * n_seqs * query_tokens * context_tokens,
