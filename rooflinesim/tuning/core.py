@@ -115,14 +115,16 @@ def tune(
     given, bad = _rate_given(overhead.resolved, sources.schedules, top)
     rivals = _rivals(answer, given, measured)
     load = sorted({r.batch_size for r in sources.times if r.batch_size <= top})
-    deepest = max([scenario.k_max, *(r.schedule.k_max for r in rivals if r.schedule is not None)])
-    draws = draw(
-        overhead,
-        acceptance=curve_fit,
-        batch_sizes=probe_batches(top, load),
-        k_max=deepest,
-        seed=seed,
-    )
+    batches = probe_batches(top, load)
+
+    def draw_to(k_max: int) -> Draws:
+        return draw(overhead, acceptance=curve_fit, batch_sizes=batches, k_max=k_max, seed=seed)
+
+    if _drafts_what_is_scheduled(answer.resolved):
+        draws = draw_to(max([scenario.k_max, *(r.schedule.k_max for r in rivals if r.schedule is not None)]))
+    else:
+        draws = draw_to(answer.schedule.k_max)
+        rivals = [replace(r, draws=draw_to(r.schedule.k_max)) if r.schedule else r for r in rivals]
     texts = emit(answer, emit_as or answer.resolved.deployment.profile.engine)
     return TuneAnswer(
         sources=sources,
@@ -230,6 +232,12 @@ def _rivals(
     best = answer.solved.best_fixed
     rivals.append(Rival(f"the best fixed K = {best}", Schedule(((1, top, best),))))
     return rivals
+
+
+def _drafts_what_is_scheduled(resolved: Resolved) -> bool:
+    """Whether the drafter runs the scheduled K; else it always runs the largest one."""
+    law = resolved.deployment.profile.law(resolved.deployment.method)
+    return law is None or law.follows_k
 
 
 def _next(answer: ScheduleAnswer, overhead: Overhead) -> tuple[NextPoint, ...]:

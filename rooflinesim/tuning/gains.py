@@ -31,14 +31,6 @@ NOISE_LOG_SD: Final = 0.02
 
 
 @dataclass(frozen=True)
-class Rival:
-    """What the schedule is compared with; ``schedule`` None is *SD off*."""
-
-    name: str
-    schedule: Schedule | None
-
-
-@dataclass(frozen=True)
 class Gain:
     """Mean gain in goodput (a fraction) over ``over`` at the batches ``where``, 80 % band, P(gain > 0)."""
 
@@ -67,6 +59,19 @@ class Draws:
     def k(self) -> FloatArray:
         """The K."""
         return self.evaluation.grid.k.ravel()
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What the schedule is compared with; ``schedule`` None is *SD off*.
+
+    ``draws``: its own, where the engine's drafter always runs the configured K, so that another largest K
+    is another server; the common ones when left out.
+    """
+
+    name: str
+    schedule: Schedule | None
+    draws: Draws | None = None
 
 
 def draw(
@@ -202,39 +207,36 @@ def gains(
         if len(named) > MAX_NAMED:
             named = [f"{len(named)} from {named[0]} to {named[-1]}"]
         where = f"batches of the files: {', '.join(named)}"
-    nominal = draws.evaluation.goodput.mean(axis=2)[None]
-    nominal_off = draws.evaluation.off_goodput.mean(axis=1)[None]
+    rows = np.asarray(chosen, dtype=np.intp)
+    mine, _ = _goodput(draws, schedule)
     out = []
     for rival in rivals:
-        each = _ratio(draws, draws.goodput, draws.off_goodput, schedule, rival.schedule, chosen)
-        point = _ratio(draws, nominal, nominal_off, schedule, rival.schedule, chosen)
-        low, high = goodput_band(draws=each)
+        theirs, off = _goodput(rival.draws or draws, rival.schedule or schedule)
+        if rival.schedule is None:
+            theirs = off
+        each = (mine[:, rows] / theirs[:, rows]).mean(axis=1) - 1.0
+        low, high = goodput_band(draws=each[1:])
         out.append(
             Gain(
                 over=rival.name,
                 where=where,
-                mean_frac=float(point[0]),
+                mean_frac=float(each[0]),
                 low_frac=float(low),
                 high_frac=float(high),
-                p_positive=float(np.mean(each > 0.0)),
+                p_positive=float(np.mean(each[1:] > 0.0)),
             )
         )
     return tuple(out)
 
 
-def _ratio(
-    draws: Draws,
-    goodput: FloatArray,
-    off_goodput: FloatArray,
-    schedule: Schedule,
-    rival: Schedule | None,
-    chosen: Sequence[int],
-) -> FloatArray:
-    rows = np.asarray(chosen, dtype=np.intp)
-    mine = goodput[:, rows, _columns(draws, schedule)[rows]]
-    theirs = off_goodput[:, rows] if rival is None else goodput[:, rows, _columns(draws, rival)[rows]]
-    out: FloatArray = (mine / theirs).mean(axis=1) - 1.0
-    return out
+def _goodput(draws: Draws, schedule: Schedule) -> tuple[FloatArray, FloatArray]:
+    """Goodput under the schedule and with SD off, (1 + draws, batch): the nominal values come first."""
+    at = _columns(draws, schedule)
+    rows = np.arange(draws.batches.size)
+    nominal = draws.evaluation.goodput.mean(axis=2)[None]
+    nominal_off = draws.evaluation.off_goodput.mean(axis=1)[None]
+    on = np.concatenate([nominal[:, rows, at], draws.goodput[:, rows, at]])
+    return on, np.concatenate([nominal_off, draws.off_goodput])
 
 
 def _columns(draws: Draws, schedule: Schedule) -> np.ndarray:

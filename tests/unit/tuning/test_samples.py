@@ -84,6 +84,19 @@ def test_gain_over_off_is_that_of_the_table(served):
     assert three.mean_frac == pytest.approx(float(result.goodput[0, 3, 0] / result.off_goodput[0, 0] - 1))
 
 
+def test_a_server_at_a_fixed_k_drafts_no_more_than_that():
+    """vLLM's draft models always draft the configured K: a rival at K = 3 drafts 3, not k_max."""
+    scenario = Scenario(model="llama-3.1-70b", draft="llama-3.1-8b", tp=4, context_tokens=(633,))
+    found = tune(scenario, sample("vllm_bench_serve.json"), max_batch=16)
+    alone = evaluate(found.resolved, batch_sizes=[10], k_values=[3], n_draws=0).goodput[0, 0, 0]
+    k = int(found.answer.schedule.lookup(10))
+    ours = evaluate(
+        found.resolved, batch_sizes=[10], k_values=range(found.answer.schedule.k_max + 1), n_draws=0
+    ).goodput[0, k, 0]
+    gain = next(g for g in found.gains_at_load if g.over.startswith("K = 3"))
+    assert gain.mean_frac == pytest.approx(float(ours / alone) - 1)
+
+
 def test_without_a_plain_step_its_host_time_is_refused_by_name():
     scenario = Scenario(context_tokens=(1024,))
     resolved = resolve(scenario)
