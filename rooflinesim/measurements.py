@@ -30,6 +30,21 @@ MAX_BYTES: Final = 8_000_000
 MAX_ROWS: Final = 50_000
 MAX_CELL_CHARS: Final = 2_000
 
+MAX_VALUE: Final = 1e12
+#: Larger numbers are a slip of the pen, not a deployment.
+LARGEST: Final = {
+    "batch_size": 1e6,
+    "k": 1024,
+    "query_tokens": 1e6,
+    "context_tokens": 1e8,
+    "spread_frac": 10.0,
+    "n": 1e9,
+    "draft_steps": 1024,
+    "draft_topk": 1024,
+    "prompt_tokens": 1e8,
+    "output_tokens": 1e8,
+}
+
 #: Quantity → the names people give it. Seconds, tokens per second, tokens, ratios inside.
 METRICS: Final[dict[str, tuple[str, ...]]] = {
     "step_s": ("step", "step_time", "itl", "iteration_time", "sd_step"),
@@ -159,13 +174,16 @@ def to_si(value: float, *, metric: str, unit: str | None, where: str) -> float:
     return value * scale
 
 
-def _number(text: str, *, field: str, where: str, low: float | None = None) -> float:
+def _number(text: str, *, field: str, where: str, low: float = 0.0) -> float:
     try:
         value = float(text)
     except ValueError:
         raise InputError(f"{where}: {field}: {text[:40]!r} is not a number") from None
-    if not math.isfinite(value) or (low is not None and value < low):
-        raise InputError(f"{where}: {field}: {text[:40]!r} must be finite and at least {low or 0:g}")
+    high = LARGEST.get(field, MAX_VALUE)
+    if not math.isfinite(value) or value < low:
+        raise InputError(f"{where}: {field}: {text[:40]!r} must be finite and at least {low:g}")
+    if value > high:
+        raise InputError(f"{where}: {field}: {text[:40]!r} is above {high:g}")
     return value
 
 

@@ -28,7 +28,7 @@ from rooflinesim.output import write_text
 from rooflinesim.specs.base import Estimate
 from rooflinesim.specs.calibration import Calibration
 from rooflinesim.validate.observe import context_of, given_lengths, length_at, predict_rows
-from rooflinesim.validate.user import STEP_METRICS, measured_step_s
+from rooflinesim.validate.user import STEP_METRICS, check_drafter, measured_step_s
 
 #: Parameter → the largest standard error (of its natural scale) at which it counts as determined.
 LIMITS: Final = {"off_host_s": 4e-4, "sd_host_s": 6e-4, "mem_eff": 0.10, "compute_eff": 0.15}
@@ -221,6 +221,7 @@ def fit_user(resolved: Resolved, rows: Sequence[Measurement], *, calibration_id:
     """
     from scipy.optimize import least_squares
 
+    check_drafter(resolved, rows)
     steps = _steps(resolved, rows)
     sigma = np.asarray([max(r.spread_frac or NOISE_FRAC, 1e-3) / np.sqrt(r.n or 1) for r in steps])
     sigma = np.maximum(sigma, 0.005)

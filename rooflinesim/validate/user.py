@@ -72,6 +72,10 @@ def measured_step_s(row: Measurement, length: float) -> float:
     """Seconds of a step from what was measured: TPOT·AL, N·AL/throughput, or the step itself."""
     if row.value <= 0:
         raise InputError(f"line {row.line}: {row.metric}: must be above 0")
+    if length < 1.0:
+        raise InputError(
+            f"line {row.line}: acceptance length {length:g} at K = {row.k} is below 1: is the bonus token left out?"
+        )
     if row.metric == "step_s":
         return row.value
     if row.metric == "tpot_s":
@@ -88,6 +92,7 @@ def validate_user(
 
     Errors: InputError when no row gives a step time, or the wanted metric is not there.
     """
+    check_drafter(resolved, rows)
     chosen = _step_rows(rows, metric)
     given = given_lengths(rows)
     points, predicted_all = [], []
@@ -121,6 +126,13 @@ def validate_user(
         findings=tuple(findings),
         recalibrate=tuple(_recalibrate(predicted_all)),
     )
+
+
+def check_drafter(resolved: Resolved, rows: Iterable[Measurement]) -> None:
+    """Rows with drafted tokens need a drafter in the scenario."""
+    drafted = next((r for r in rows if r.k > 0 and r.metric in STEP_METRICS), None)
+    if drafted is not None and not resolved.deployment.speculative:
+        raise InputError(f"line {drafted.line}: K = {drafted.k}, but --draft is none: name the drafter")
 
 
 def _step_rows(rows: Sequence[Measurement], metric: str | None) -> list[Measurement]:

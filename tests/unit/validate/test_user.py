@@ -113,3 +113,11 @@ def test_json_keys(tmp_path):
         "efficiency_frac",
         "roofline_s",
     } <= row.keys()
+
+
+def test_drafted_rows_need_a_drafter():
+    with pytest.raises(InputError, match="K = 2, but --draft is none"):
+        validate_user(
+            resolve(Scenario(gpu="h100", draft="none")),
+            [Measurement(batch_size=1, metric="step_s", value=1e-2, k=2, line=2)],
+        )
