@@ -124,8 +124,8 @@ class StepTable:
 
     ``flat`` (SGLang): the step time of M tokens is that of the largest sampled size that is not larger (a
     staircase). ``additive``: bias + alpha(requests) + theta(tokens), each linear between points, clamped
-    outside. Source: reference of the engines' step-cost tables for confidence scheduling (SGLang 0.5.23,
-    TensorRT-LLM main).
+    outside. Sources: SGLang 0.5.23 ``speculative/dspark_components/dspark_sps.py``; TensorRT-LLM's
+    speculative-decoding page (confidence scheduling).
     """
 
     form: Literal["flat", "additive"]

@@ -18,8 +18,8 @@ class Method:
     drafts: bool = True
 
 
-#: vLLM 0.33.0 (reference of the engines, §1.1 and §2.1). `parallel_drafting` variants are not told apart
-#: here.
+#: vLLM 0.33.0: vllm/config/speculative.py, vllm/v1/spec_decode/dynamic/utils.py. Variants with
+#: ``parallel_drafting`` are not told apart here.
 METHODS: Final[dict[str, Method]] = {
     "eagle": Method(v2=True, v1=True, v1_dynamic=True),
     "eagle3": Method(v2=True, v1=True, v1_dynamic=True),

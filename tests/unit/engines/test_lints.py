@@ -83,7 +83,7 @@ def test_graph_cliff() -> None:
 
 
 def test_runner_support_table() -> None:
-    """reference: V1 follows a table for ngram, eagle, eagle3, mtp, draft_model, dflash; V2 runs no suffix or
+    """vLLM 0.33: V1 follows a table for ngram, eagle, eagle3, mtp, draft_model, dflash; V2 runs no suffix or
     custom class."""
 
     def codes(method: str, runner: str, dynamic: bool = True, dp: int = 1) -> set[str]:
