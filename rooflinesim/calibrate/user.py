@@ -122,6 +122,9 @@ def _steps(resolved: Resolved, rows: Sequence[Measurement]) -> list[Measurement]
     given = given_lengths(rows)
     metrics = [m for m in STEP_METRICS if any(r.metric == m for r in rows)]
     out = [row for row in rows if row.metric in PART_METRICS]
+    for row in out:
+        if row.value <= 0:
+            raise InputError(f"line {row.line}: {row.metric}: must be above 0")
     if not metrics and not out:
         raise InputError(f"no row gives a step time; needs one of {', '.join(STEP_METRICS)}")
     for row in rows:

@@ -74,7 +74,8 @@ def measured_step_s(row: Measurement, length: float) -> float:
         raise InputError(f"line {row.line}: {row.metric}: must be above 0")
     if length < 1.0:
         raise InputError(
-            f"line {row.line}: acceptance length {length:g} at K = {row.k} is below 1: is the bonus token left out?"
+            f"line {row.line}: acceptance length {length:g} at K = {row.k} is below 1: "
+            "is the bonus token left out?"
         )
     if row.metric == "step_s":
         return row.value
