@@ -44,6 +44,7 @@ class Deployment:
     draft_parallel: Parallel | None = None
     draft_kv_budget_tokens: float | None = None
     max_num_seqs: int = 256
+    configured_k: int | None = None  # the largest K of the server; None: each K is its own server
     graphs: bool = True
     ideal: bool = False
 
@@ -201,15 +202,14 @@ def _law(deployment: Deployment) -> DraftLaw:
     return law
 
 
-def _draft(
-    deployment: Deployment, grid: Grid, k_max: float
-) -> tuple[list[tuple[str, FloatArray, PassTime]], FloatArray]:
+def _draft(deployment: Deployment, grid: Grid) -> tuple[list[tuple[str, FloatArray, PassTime]], FloatArray]:
     """The drafter's passes as (label, how many times at each K, pass), and the host time it adds."""
     d, law = deployment, _law(deployment)
     parallel = d.draft_parallel or d.parallel
     n = replica_batch(grid.batch, parallel if parallel.dp == d.parallel.dp else d.parallel)
     k = grid.k
-    k_run = k if law.follows_k else np.full_like(k, k_max)
+    fixed = d.configured_k is not None and not law.follows_k
+    k_run = np.full_like(k, float(d.configured_k or 0)) if fixed else k
     on = np.where(k > 0, 1.0, 0.0)
     if law.at_k0 == "full":
         on_first = on_later = np.ones_like(on)
@@ -269,7 +269,6 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
     off_fixed_s = host.off_step_s if own.off_host_s is None else own.off_host_s.value
     sd_fixed_s = host.sd_round_s if own.sd_host_s is None else own.sd_host_s.value
     scale = 0.0 if d.ideal else 1.0
-    k_max = float(grid.k.max()) if grid.k.size else 0.0
     n = replica_batch(grid.batch, d.parallel)
     rounds = float(d.parallel.pp)  # each stage works on one micro-batch at a time
 
@@ -295,7 +294,7 @@ def step_time(deployment: Deployment, grid: Grid) -> StepTime:
     if d.speculative and d.method in HOST_DRAFTERS:
         host_s = host_s + scale * np.where(grid.k > 0, _law(d).host_s, 0.0)
     elif d.speculative:
-        passes, host_extra = _draft(d, grid, k_max)
+        passes, host_extra = _draft(d, grid)
         host_s = host_s + host_extra
         for label, times, one_pass in passes:
             each = one_pass.total_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,15 +76,43 @@ def schedule(
     if resolved.deployment.method == "none":
         raise InputError("schedule: --draft none has no K to choose")
     top = max_batch or default_max_batch(resolved)
-    batches = np.arange(1, top + 1)
-    result = evaluate(resolved, batch_sizes=batches.tolist(), n_draws=0)
-    ks = result.grid.k.ravel().astype(int)
-    by_context = None
     options: dict[str, Any] = {
         "max_regret_frac": max_regret_frac,
         "max_distinct": max_distinct,
         "min_range_batches": min_range_batches,
     }
+    if follows_k(resolved):
+        return _solve(resolved, resolved.scenario.k_max, top, context_weights, options)
+    # the drafter always runs the server's largest K: each largest K is another server, the best one wins
+    answers = [
+        _solve(server_of(resolved, k), k, top, context_weights, options)
+        for k in range(1, max(resolved.scenario.k_max, 1) + 1)
+    ]
+    return max(answers, key=lambda one: one.solved.gain_over_off or 0.0)
+
+
+def follows_k(resolved: Resolved) -> bool:
+    """Whether the drafter runs the scheduled K; some engines' drafters always run the largest one."""
+    law = resolved.deployment.profile.law(resolved.deployment.method)
+    return law is None or law.follows_k
+
+
+def server_of(resolved: Resolved, k: int) -> Resolved:
+    """The same deployment started with ``k`` as its largest K."""
+    return replace(resolved, deployment=replace(resolved.deployment, configured_k=k))
+
+
+def _solve(
+    resolved: Resolved,
+    k_max: int,
+    top: int,
+    context_weights: Sequence[float] | None,
+    options: dict[str, Any],
+) -> ScheduleAnswer:
+    batches = np.arange(1, top + 1)
+    result = evaluate(resolved, batch_sizes=batches.tolist(), k_values=range(k_max + 1), n_draws=0)
+    ks = result.grid.k.ravel().astype(int)
+    by_context = None
     if result.grid.context.size > 1:
         weights = context_weights or [1.0] * result.grid.context.size
         by_context = solve_schedule_over_context(
@@ -120,7 +148,9 @@ def rate(scenario: Scenario | Resolved, given: Schedule, *, max_batch: int) -> S
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
     batches = np.arange(1, max_batch + 1)
     top = max(resolved.scenario.k_max, given.k_max)
-    result = evaluate(resolved, batch_sizes=batches.tolist(), k_values=range(top + 1), n_draws=0)
+    result = evaluate(
+        server_of(resolved, given.k_max), batch_sizes=batches.tolist(), k_values=range(top + 1), n_draws=0
+    )
     return evaluate_schedule(
         schedule=given,
         batch_size=batches,

@@ -13,7 +13,14 @@ from rooflinesim.api.emit import emit, lint_config, plan_points
 from rooflinesim.api.evaluate import fit_memory
 from rooflinesim.api.logs import MeasuredAcceptance
 from rooflinesim.api.resolve import Resolved, resolve
-from rooflinesim.api.schedule import ScheduleAnswer, default_max_batch, graph_limit, rate, schedule
+from rooflinesim.api.schedule import (
+    ScheduleAnswer,
+    default_max_batch,
+    follows_k,
+    graph_limit,
+    rate,
+    schedule,
+)
 from rooflinesim.engines import EngineText, Finding, parse_schedule
 from rooflinesim.errors import InputError, RooflinesimError
 from rooflinesim.schedule import Schedule, SolvedSchedule
@@ -120,7 +127,7 @@ def tune(
     def draw_to(k_max: int) -> Draws:
         return draw(overhead, acceptance=curve_fit, batch_sizes=batches, k_max=k_max, seed=seed)
 
-    if _drafts_what_is_scheduled(answer.resolved):
+    if follows_k(answer.resolved):
         draws = draw_to(max([scenario.k_max, *(r.schedule.k_max for r in rivals if r.schedule is not None)]))
     else:
         draws = draw_to(answer.schedule.k_max)
@@ -232,12 +239,6 @@ def _rivals(
     best = answer.solved.best_fixed
     rivals.append(Rival(f"the best fixed K = {best}", Schedule(((1, top, best),))))
     return rivals
-
-
-def _drafts_what_is_scheduled(resolved: Resolved) -> bool:
-    """Whether the drafter runs the scheduled K; else it always runs the largest one."""
-    law = resolved.deployment.profile.law(resolved.deployment.method)
-    return law is None or law.follows_k
 
 
 def _next(answer: ScheduleAnswer, overhead: Overhead) -> tuple[NextPoint, ...]:

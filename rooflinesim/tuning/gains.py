@@ -11,6 +11,7 @@ import numpy as np
 from rooflinesim.acceptance import CurveFit, sample_acceptance_length, sample_assumed_length
 from rooflinesim.api.evaluate import ASSUMED_C1_STDERR, MEASURED_C1_STDERR, Evaluation, evaluate
 from rooflinesim.api.resolve import Resolved
+from rooflinesim.api.schedule import server_of
 from rooflinesim.grid import FloatArray
 from rooflinesim.schedule import Schedule
 from rooflinesim.solver import goodput_band
@@ -88,7 +89,7 @@ def draw(
     ``acceptance``: the fit to counts, whose own errors are drawn; without one the curve moves by the spread
     of a stated (or, where nothing was measured, of an assumed) first position.
     """
-    resolved = overhead.resolved
+    resolved = server_of(overhead.resolved, k_max)
     rng = np.random.default_rng(seed)
     asked = [int(c) for c in resolved.scenario.context_tokens]
     timed = [c for c in overhead.compared if c.metric == "step_s" and c.batch_size in set(batch_sizes)]

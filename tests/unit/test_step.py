@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rooflinesim.api import Scenario, evaluate, resolve
+from rooflinesim.api.schedule import schedule, server_of
 from rooflinesim.errors import InputError
 
 
@@ -20,10 +21,29 @@ def test_eagle_pays_one_pass_over_the_verify_batch_then_one_pass_per_further_tok
 
 
 def test_vllm_draft_models_ignore_the_scheduled_k():
-    step = run(draft="llama-3.2-1b").step
+    """A server started with K = 8 drafts 7 more passes at every scheduled K; another drafts its own K."""
+    resolved = resolve(Scenario(gpu="h100", draft="llama-3.2-1b", batch_sizes=(8,), accept="0.7"))
+    step = evaluate(server_of(resolved, 8), n_draws=0).step
     labels = {label: times.ravel().tolist() for label, times, _ in step.draft_passes}
-    assert labels["draft_later"] == [7.0] * 9  # K_max - 1 passes whatever the K
+    assert labels["draft_later"] == [7.0] * 9
     assert step.draft_s[0, 0, 0] == pytest.approx(step.draft_s[0, 3, 0], rel=0.15)
+    each = {
+        label: times.ravel().tolist() for label, times, _ in evaluate(resolved, n_draws=0).step.draft_passes
+    }
+    assert each["draft_later"] == [0, 0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_server_whose_drafter_ignores_k_is_started_with_the_k_that_pays_most():
+    scenario = Scenario(gpu="h100", model="llama-3.1-70b", tp=4, draft="llama-3.1-8b", accept="0.7")
+    answer = schedule(scenario, max_batch=32)
+    assert answer.resolved.deployment.configured_k == answer.schedule.k_max
+    gains = []
+    for k in range(1, 9):
+        result = evaluate(
+            server_of(resolve(scenario), k), batch_sizes=range(1, 33), k_values=range(k + 1), n_draws=0
+        )
+        gains.append((result.goodput[:, :, 0].max(axis=1) / result.off_goodput[:, 0]).mean())
+    assert answer.schedule.k_max == 1 + int(np.argmax(gains))
 
 
 def test_sglang_draft_models_follow_k():
@@ -32,7 +52,8 @@ def test_sglang_draft_models_follow_k():
 
 
 def test_block_drafters_cost_the_same_at_every_k():
-    step = run(draft="dflash", model="qwen3-8b").step
+    resolved = resolve(Scenario(gpu="h100", draft="dflash", model="qwen3-8b", batch_sizes=(8,)))
+    step = evaluate(server_of(resolved, 8), n_draws=0).step
     assert np.ptp(step.draft_s[0, 1:, 0]) == 0.0
     assert step.draft_s[0, 0, 0] == 0.0
 

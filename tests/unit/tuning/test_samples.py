@@ -91,7 +91,7 @@ def test_a_server_at_a_fixed_k_drafts_no_more_than_that():
     alone = evaluate(found.resolved, batch_sizes=[10], k_values=[3], n_draws=0).goodput[0, 0, 0]
     k = int(found.answer.schedule.lookup(10))
     ours = evaluate(
-        found.resolved, batch_sizes=[10], k_values=range(found.answer.schedule.k_max + 1), n_draws=0
+        found.answer.resolved, batch_sizes=[10], k_values=range(found.answer.schedule.k_max + 1), n_draws=0
     ).goodput[0, k, 0]
     gain = next(g for g in found.gains_at_load if g.over.startswith("K = 3"))
     assert gain.mean_frac == pytest.approx(float(ours / alone) - 1)
