@@ -60,7 +60,7 @@ HELP: Final = {
 }
 
 VIEW_INTRO: Final = {
-    "What-if": "Which K is best here, and what it brings.",
+    "What-if": "Which K (drafted tokens per step) is best here, and what speculative decoding (SD) brings.",
     "Best K map": "Speed-up over SD off at every batch and K; the line is the best K.",
     "Why": "What limits this step, and what the next drafted token costs.",
     "Acceptance": "From whatever you know about acceptance to a curve.",

@@ -56,7 +56,7 @@ def memory(asked: Asked, k: int) -> None:
         {
             "on one GPU": "left for caches",
             "size_bytes": foot.free_bytes,
-            "note": "negative: the weights alone do not fit",
+            "note": "" if foot.free_bytes > 0 else "below 0: the weights alone do not fit",
         }
     )
     lines.append(
@@ -78,7 +78,7 @@ def memory(asked: Asked, k: int) -> None:
         column_config={
             "context_tokens": st.column_config.NumberColumn("context (tokens)", format="localized"),
             "largest_batch": st.column_config.NumberColumn("largest batch", format="localized"),
-            "bytes_per_seq": st.column_config.NumberColumn("bytes per sequence", format="compact"),
+            "seq_gib": st.column_config.NumberColumn("one sequence (GiB)", format="%.3f"),
         },
     )
 

@@ -45,13 +45,14 @@ def answer(point: Point) -> None:
     low, high = point.tie_band
     off = point.choice == "off"
     row = st.container(horizontal=True, gap="medium")
-    band = f"as good: {low}–{high}" if high > low else "no tie within 1 %"
+    band = f"as good: {low}–{high}" if high > low else "no other within 1 %"
     row.metric(
         "Best choice",
         "SD off" if off else f"K = {point.best_k}",
         delta=f"best K would be {point.best_k}" if off else band,
         delta_color="off",
         delta_arrow="off",
+        help="K: drafted tokens per step. SD off: plain decoding without a drafter. As good: within 1 %.",
     )
     row.metric(
         f"Speed-up at K = {point.best_k}",

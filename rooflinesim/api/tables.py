@@ -275,7 +275,7 @@ def memory_table(resolved: Resolved, *, k: int, contexts: Sequence[int] = CHART_
             {
                 "context_tokens": context,
                 "largest_batch": foot.largest_batch(parallel=d.parallel),
-                "bytes_per_seq": foot.bytes_per_seq,
+                "seq_bytes": foot.bytes_per_seq,
             }
         )
     return rows
