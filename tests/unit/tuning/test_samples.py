@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rooflinesim.api import Scenario, evaluate, resolve
+from rooflinesim.api.schedule import server_of
 from rooflinesim.calibrate.user import fit_user
 from rooflinesim.engines import TimingRecord
 from rooflinesim.errors import InputError
@@ -88,7 +89,8 @@ def test_a_server_at_a_fixed_k_drafts_no_more_than_that():
     """vLLM's draft models always draft the configured K: a rival at K = 3 drafts 3, not k_max."""
     scenario = Scenario(model="llama-3.1-70b", draft="llama-3.1-8b", tp=4, context_tokens=(633,))
     found = tune(scenario, sample("vllm_bench_serve.json"), max_batch=16)
-    alone = evaluate(found.resolved, batch_sizes=[10], k_values=[3], n_draws=0).goodput[0, 0, 0]
+    three = server_of(found.resolved, 3)
+    alone = evaluate(three, batch_sizes=[10], k_values=[3], n_draws=0).goodput[0, 0, 0]
     k = int(found.answer.schedule.lookup(10))
     ours = evaluate(
         found.answer.resolved, batch_sizes=[10], k_values=range(found.answer.schedule.k_max + 1), n_draws=0
