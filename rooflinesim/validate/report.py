@@ -156,6 +156,17 @@ def markdown(results: Sequence[Result], campaigns: Sequence[Campaign]) -> str:
                     f"- Not scored: {line}."
                     for line in dict.fromkeys(s.split(": ", 1)[-1] for s in r.skipped[:200])
                 ][:6]
+        decisions = [d for r in results if r.id == c.id for d in r.decisions]
+        if decisions:
+            out += [
+                "",
+                "| set-up | batch | measured best K | predicted K | goodput lost |",
+                "|---|---:|---:|---:|---:|",
+            ]
+            out += [
+                f"| {d.group} | {d.batch_size:g} | {d.best_k} | {d.predicted_k} | {100 * d.regret:.1f} % |"
+                for d in decisions
+            ]
         out.append("")
     return "\n".join(out)
 
