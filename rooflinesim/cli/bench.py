@@ -10,7 +10,8 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure this machine (CPU or CUDA): its primitives, a real decoder, a real speculative engine. Needs torch.",
+    help="Measure this machine (CPU or CUDA): its primitives, a real decoder, a real speculative engine. "
+    "Needs torch.",
 )
 
 Tell = Callable[[float, str], None]
@@ -57,7 +58,8 @@ def device(
     ),
     json_out: bool = JSON,
 ) -> None:
-    """Measure bandwidth, products, experts, attention and launches; fit them; write a hw_spec and a calibration."""
+    """Measure bandwidth, products, experts, attention and launches; fit them; write a hw_spec and a
+    calibration."""
     from rooflinesim.microbench.env import require_torch
 
     require_torch("bench device")
@@ -95,7 +97,8 @@ def model(
     ),
     json_out: bool = JSON,
 ) -> None:
-    """Time decode, verify, draft passes and whole steps of a real decoder; predict them from primitives alone."""
+    """Time decode, verify, draft passes and whole steps of a real decoder; predict them from primitives
+    alone."""
     from rooflinesim.microbench.env import require_torch
 
     require_torch("bench model")
@@ -137,13 +140,14 @@ def campaign(
     quick: bool = typer.Option(False, "--quick", help="Fewer cells."),
     seed: int = SEED,
 ) -> None:
-    """Measure the machine and the speculative engine on trained models (about ten minutes); write measurements.csv."""
+    """Measure the machine and the speculative engine on trained models (about ten minutes); write
+    measurements.csv."""
     from rooflinesim.microbench.env import require_torch
 
     require_torch("bench campaign")
     from rooflinesim.cli.bench_views import campaign_view
     from rooflinesim.cli.out import show
-    from rooflinesim.microbench.session import run_campaigns
+    from rooflinesim.microbench.campaign_run import run_campaigns
 
     with progress_bar("bench campaign") as tell:
         results = run_campaigns(
@@ -173,7 +177,8 @@ def engine(
     seed: int = SEED,
     json_out: bool = JSON,
 ) -> None:
-    """Run the speculative engine on models trained here (first time: about three minutes); print real acceptance."""
+    """Run the speculative engine on models trained here (first time: about three minutes); print real
+    acceptance."""
     from rooflinesim.microbench.env import require_torch
 
     require_torch("bench engine")
@@ -196,3 +201,18 @@ def engine(
         show_json(engine_json(result))
         return
     show(engine_view(result))
+
+
+@app.command()
+def figures(
+    names: list[str] | None = typer.Argument(
+        None, help="Measured campaigns (default: the CPU ones that are shipped)."
+    ),
+    out: Path = typer.Option(Path("validation/figures"), "--out", help="Folder for the PNG files."),
+) -> None:
+    """Draw measured campaigns: measured points on model lines. Needs no torch."""
+    from rooflinesim.cli.bench_figures import draw
+    from rooflinesim.validate.campaign import campaigns
+
+    for campaign in campaigns(names or ["2026_cpu"]):
+        typer.echo(str(draw(campaign, out / f"{campaign.id}.png")))

@@ -45,7 +45,7 @@ def device_view(result: DeviceResult, written: Sequence[Path]) -> RenderableType
         "memory eff",
         "compute eff",
     )
-    fits = {
+    fits: dict[str, Any] = {
         "gemm": result.calibration.gemm["*"],
         "attention": result.calibration.attention["*"],
         "moe": result.calibration.moe["*"],
@@ -100,7 +100,8 @@ def device_json(result: DeviceResult, written: Sequence[Path]) -> dict[str, Any]
 
 def _error_line(result: Compared, metric: str, what: str) -> str:
     errors = result.errors(metric)
-    return f"{what}: MAPE {100 * np.abs(errors).mean():.1f} %, bias {100 * errors.mean():+.1f} %, {len(errors)} cells"
+    mape, bias = 100 * np.abs(errors).mean(), 100 * errors.mean()
+    return f"{what}: MAPE {mape:.1f} %, bias {bias:+.1f} %, {len(errors)} cells"
 
 
 def _cells(result: Compared) -> Table:

@@ -1,4 +1,5 @@
-"""Measured campaigns of the torch engine: a dense and a routed target with a trained EAGLE head, written as CSV."""
+"""Measured campaigns of the torch engine: a dense and a routed target with a trained EAGLE head, written
+as CSV."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 import yaml
 
 from rooflinesim.errors import InputError
@@ -22,9 +23,34 @@ from rooflinesim.microbench.model_bench import Bencher, Cell, acceptance_by_k, m
 from rooflinesim.microbench.nn import Decoder, EagleHead, torch_dtype
 from rooflinesim.microbench.shapes import decoder_spec, weight_bytes
 from rooflinesim.microbench.train import VOCAB, Trained, prompts
+from rooflinesim.ops.moe import distinct_experts, effective_tokens, overlap_discount
 from rooflinesim.specs.model import Attention, DenseFfn, DraftSpec, Layer, ModelSpec
+from rooflinesim.specs.scenario import Routing
 
-COLUMNS = ["campaign", "machine", "benchmark_version", "gpu", "n_gpus", "tp", "engine", "target", "draft", "method", "weights", "batch_size", "k", "query_tokens", "context_tokens", "metric", "value", "unit", "spread_frac", "n", "use", "notes"]
+COLUMNS = [
+    "campaign",
+    "machine",
+    "benchmark_version",
+    "gpu",
+    "n_gpus",
+    "tp",
+    "engine",
+    "target",
+    "draft",
+    "method",
+    "weights",
+    "batch_size",
+    "k",
+    "query_tokens",
+    "context_tokens",
+    "metric",
+    "value",
+    "unit",
+    "spread_frac",
+    "n",
+    "use",
+    "notes",
+]
 #: AL(K) up to here is what a short calibration would give; larger K are predicted from it.
 GIVEN_K = 3
 
@@ -68,7 +94,7 @@ class CampaignPlan:
     eagle_layer: Layer
     batches: tuple[int, ...]
     ks: tuple[int, ...]
-    prompt_tokens: int = 48
+    prompt_tokens: int = 32
     room_tokens: int = 96
     temperature: float = 1.0
     seed: int = 1
@@ -101,7 +127,7 @@ def dense_plan(*, scale: float = 1.0) -> CampaignPlan:
             dense=DenseFfn(intermediate_size=3072),
         ),
         batches=(1, 2, 4, 8, 16, 32, 64, 128),
-        ks=(0, 1, 2, 3, 4, 5, 6, 7),
+        ks=(0, 1, 2, 3, 5, 7),
     )
 
 
@@ -129,7 +155,7 @@ def moe_plan(*, scale: float = 1.0) -> CampaignPlan:
             dense=DenseFfn(intermediate_size=384),
         ),
         batches=(1, 2, 4, 8, 16, 32, 64, 128, 256),
-        ks=(0, 1, 2, 3, 4, 5, 6, 7),
+        ks=(0, 1, 2, 3, 5, 7),
     )
 
 
@@ -137,8 +163,8 @@ def build(plan: CampaignPlan, trained: Trained, *, fmt: str, device: str) -> tup
     """The grown target and EAGLE head on the device, in the number format."""
     if device == "cpu" and plan.needs_bytes > free_memory_bytes():
         raise InputError(
-            f"campaign {plan.id}: needs about {plan.needs_bytes / 2**30:.1f} GiB, {free_memory_bytes() / 2**30:.1f} "
-            "GiB are free; use --scale 0.25"
+            f"campaign {plan.id}: needs about {plan.needs_bytes / 2**30:.1f} GiB, "
+            f"{free_memory_bytes() / 2**30:.1f} GiB are free; use --scale 0.25"
         )
     dtype = torch_dtype(fmt)
     target = grow_decoder(trained.target, plan.spec, seed=plan.seed).to(dtype=dtype, device=device)
@@ -185,8 +211,8 @@ def _note(cell: Cell, *extra: str) -> str:
 def rows_of(cells: Sequence[Cell]) -> list[Row]:
     """Every metric of every cell: times, goodput; and acceptance, pooled over the batch sizes.
 
-    K = 0 in the step and goodput rows is *SD off*; what *SD on, K = 0* took is recorded beside it as ``given``, because
-    the cost of keeping the drafter's cache in step is not what a K of 0 is scored on.
+    K = 0 in the step and goodput rows is *SD off*; what *SD on, K = 0* took is recorded beside it as
+    ``given``, because the cost of keeping the drafter's cache in step is not what a K of 0 is scored on.
     """
     rows: list[Row] = []
     al = acceptance_by_k(cells)
@@ -253,15 +279,27 @@ def smaller(plan: CampaignPlan, *, batches: tuple[int, ...], ks: tuple[int, ...]
 PLANS: dict[str, Callable[..., CampaignPlan]] = {"dense": dense_plan, "moe": moe_plan}
 
 
-def routing_overlap(cells: Sequence[Cell], n_experts: int, top_k: int) -> float:
-    """Overlap of consecutive tokens' experts that the single-sequence cells show, from the experts they read.
+def count_routing(cells: Sequence[Cell], *, n_experts: int, top_k: int) -> Routing:
+    """Skew and overlap of the router from *counted* distinct experts of every cell; no time enters.
 
-    With one sequence and K = 1, D = top_k·(2 − overlap). A property of the router and the text, not of any time.
+    The pair (s, overlap) on a grid that brings the cost model's D(T_eff) closest to the counts, in relative
+    squares.
     """
-    pairs = [c.distinct_experts for c in cells if c.batch_size == 1 and c.k == 1 and c.speculative]
-    if not pairs:
-        return top_k / n_experts
-    return min(1.0, max(0.0, 2.0 - float(torch.tensor(pairs).mean()) / top_k))
+    rows = [c for c in cells if not math.isnan(c.distinct_experts)]
+    if not rows:
+        return Routing()
+    batch = np.array([float(c.batch_size) for c in rows])
+    query = np.array([c.k + 1.0 for c in rows])
+    counted = np.array([c.distinct_experts for c in rows])
+    best = (math.inf, 0.0, top_k / n_experts)
+    for skew in np.linspace(0.0, 1.5, 31):
+        for overlap in np.linspace(top_k / n_experts, 0.8, 31):
+            rho = overlap_discount(overlap=float(overlap), n_experts=n_experts, top_k=top_k)
+            tokens = effective_tokens(batch=batch, query_tokens=query, rho=rho)
+            model = distinct_experts(n_tokens=tokens, n_experts=n_experts, top_k=top_k, skew=float(skew))
+            loss = float(((model / counted - 1.0) ** 2).sum())
+            best = min(best, (loss, float(skew), float(overlap)))
+    return Routing(skew=round(best[1], 3), overlap=round(best[2], 3))
 
 
 def drain_rows(drained: Sequence[Drain], ranges: Sequence[tuple[int, int, int]], *, batch: int) -> list[Row]:
@@ -297,12 +335,12 @@ def campaign_texts(
     folder_name: str,
     draft: DraftSpec,
     number: str,
-    overlap: float | None,
+    routing: Routing | None,
     how: str,
     noise: str,
 ) -> dict[str, str]:
     """``source.yaml`` and ``scenario.yaml`` of a measured campaign."""
-    kind = "mixture-of-experts" if overlap is not None else "dense"
+    kind = "mixture-of-experts" if routing is not None else "dense"
     source: dict[str, Any] = {
         "title": f"Our own speculative engine on a CPU, {kind} target, batch x K",
         "citation": how,
@@ -311,11 +349,13 @@ def campaign_texts(
         "values": "user log",
         "caveats": [
             noise,
-            "the target is a small model trained on the Python standard library's sources and grown with weights that "
-            "cost time and change no output (rooflinesim.microbench.grow), so that acceptance is real and the "
-            "weights do not fit into a cache",
+            "the target is a small model trained on the Python standard library's sources and grown with "
+            "weights that cost time and change no output (rooflinesim.microbench.grow), so that "
+            "acceptance is "
+            "real and the weights do not fit into a cache",
             "goodput is batch x AL / median step, AL pooled over the batch sizes at each K",
-            "steps during which a fixed piece of work ran more than 20 % slow were set aside; the share is in the notes",
+            "steps around which a fixed piece of work ran over 20 % slow were set aside; the notes say "
+            "how many",
             "CUDA: not measured (no CUDA device was available)",
         ],
     }
@@ -332,16 +372,12 @@ def campaign_texts(
         "graphs": False,
         "max_num_seqs": 4096,
     }
-    if overlap is not None:
-        scenario["overlap"] = round(overlap, 3)
+    if routing is not None:
+        scenario.update(skew=routing.skew, overlap=routing.overlap)
     data: dict[str, Any] = {
         "scenario": scenario,
         "given": "acceptance length at each K, measured (pooled over batches)"
-        + (
-            "; overlap of consecutive tokens' experts, counted at one sequence and K = 1"
-            if overlap is not None
-            else ""
-        ),
+        + ("; skew and overlap of the router, from counted experts" if routing is not None else ""),
         "assumed": ["the calibration was fitted to primitives only; no step time of any model entered it"],
         "scores": [
             {"kind": "timing", "metric": "verify_s", "bound": {"mape": 0.25}, "target": {"mape": 0.15}},
@@ -362,7 +398,7 @@ def campaign_texts(
             },
         ],
     }
-    dump = {"sort_keys": False, "allow_unicode": True, "width": 110}
+    dump: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 110}
     return {
         "source.yaml": yaml.safe_dump(source, **dump),
         "scenario.yaml": yaml.safe_dump(data, **dump),

@@ -1,12 +1,14 @@
-"""Primitives that only exist on CUDA: graph replay against eager launches, fp8 products, all-reduce between devices."""
+"""Primitives that only exist on CUDA: graph replay against eager launches, fp8 products, all-reduce
+between devices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from rooflinesim.microbench.primitives import Bench, Primitive
 from rooflinesim.ops.collective import collective
@@ -24,12 +26,12 @@ def graph_replay(bench: Bench, *, n_ops: int = 200, width: int = 1024) -> Iterat
     def chain() -> torch.Tensor:
         y = x
         for _ in range(n_ops):
-            y = F.linear(y, weight)
+            y = functional.linear(y, weight)
         return y
 
     bench.tell("eager chain")
     eager = bench.time(chain)
-    stream = torch.cuda.Stream()
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         chain()
@@ -44,7 +46,8 @@ def graph_replay(bench: Bench, *, n_ops: int = 200, width: int = 1024) -> Iterat
 
 
 def fp8_gemms(bench: Bench, *, shapes: list[tuple[int, int]], rows: list[int]) -> Iterator[Primitive]:
-    """fp8 (e4m3) products with per-tensor scales; nothing where the device or torch lacks them (before sm_89)."""
+    """fp8 (e4m3) products with per-tensor scales; nothing where the device or torch lacks them (before
+    sm_89)."""
     major, minor = torch.cuda.get_device_capability(0)
     if (major, minor) < (8, 9) or not hasattr(torch, "_scaled_mm"):
         return
@@ -92,5 +95,10 @@ def all_reduces(bench: Bench, *, sizes_bytes: list[int]) -> Iterator[Primitive]:
         op = collective(
             name="allreduce", pattern="allreduce", message_bytes=np.asarray(float(size)), n_ranks=n, count=1.0
         )
-        timing = bench.time(lambda tensors=tensors: torch.cuda.nccl.all_reduce(tensors))
+        reduce: Any = torch.cuda.nccl.all_reduce  # untyped in torch
+
+        def run(tensors: list[torch.Tensor] = tensors, reduce: Any = reduce) -> object:
+            return reduce(tensors)
+
+        timing = bench.time(run)
         yield Primitive("allreduce", "allreduce", {"bytes": size, "ranks": n}, timing, op)

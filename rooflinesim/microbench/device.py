@@ -1,4 +1,5 @@
-"""``bench device``: measure this machine's primitives, fit the cost model's families, describe the machine."""
+"""``bench device``: measure this machine's primitives, fit the cost model's families, describe the
+machine."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ QUICK = Plan(
     rows=[1, 16, 128, 512],
 )
 FULL = Plan(
-    cell_s=0.2,
+    cell_s=0.12,
     sizes_bytes=[2.0**18, 2.0**20, 2.0**22, 2.0**24, 2.0**26, 2.0**27, 2.0**28],
     gemm_shapes=[
         (512, 2048),
@@ -87,17 +88,18 @@ FULL = Plan(
         (2048, 2048),
         (4096, 1024),
     ],
-    gemm_rows=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
-    heads=[(16, 4, 64), (8, 2, 64), (8, 8, 64)],
+    gemm_rows=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
+    heads=[(16, 4, 64), (8, 2, 64)],
     batches=[1, 4, 16, 64],
     queries=[1, 2, 4, 8],
     contexts=[64, 256, 1024],
-    moe_shapes=[(512, 256, 16, 2), (1024, 256, 32, 2), (1024, 512, 16, 4)],
-    moe_tokens=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
+    moe_shapes=[(512, 256, 16, 2), (1024, 512, 32, 2), (1024, 512, 16, 4)],
+    moe_tokens=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
     widths=[512, 1024, 2048],
-    rows=[1, 4, 16, 64, 256, 512, 1024],
+    rows=[1, 4, 16, 64, 256, 512, 1024, 2048],
 )
-#: Shapes of real models, for a GPU: Llama-3.1-8B products; Qwen3-30B-A3B and gpt-oss-20b experts (hidden, inner, E, k).
+#: Shapes of real models, for a GPU: Llama-3.1-8B products; Qwen3-30B-A3B and gpt-oss-20b experts (hidden,
+#: inner, E, k).
 CUDA_FULL = Plan(
     cell_s=0.1,
     sizes_bytes=[2.0**20, 2.0**24, 2.0**27, 2.0**29],
@@ -166,7 +168,8 @@ def default_format(machine: Machine) -> str:
 
 
 def pool_bytes(machine: Machine) -> float:
-    """Twice the last-level cache, but never more than a quarter of the free memory (2 GiB machines stay alive)."""
+    """Twice the last-level cache, but never more than a quarter of the free memory (2 GiB machines stay
+    alive)."""
     wanted = max(2.0 * machine.last_level_cache_bytes, 256.0 * 2**20)
     free = machine.free_memory_bytes if machine.device == "cuda" else free_memory_bytes()
     return min(wanted, 0.25 * free, 4.0 * 2**30)
@@ -201,7 +204,8 @@ def bench_device(
     canary: Canary | None = None,
     progress: Progress | None = None,
 ) -> DeviceResult:
-    """Measure, fit and describe this machine. ``quick`` takes up to a minute, full up to ten, on two cores."""
+    """Measure, fit and describe this machine. ``quick`` takes up to a minute, full up to ten, on two
+    cores."""
     started = time.perf_counter()
     machine = probe(device=device, n_threads=n_threads)
     number = fmt or default_format(machine)
@@ -250,7 +254,8 @@ def provenance(machine: Machine, clock: str) -> str:
 
 
 def describe_gpu(machine: Machine, rows: tuple[Primitive, ...], fmt: str) -> GpuSpec:
-    """A hw_spec whose ceilings are the best rates measured here: the largest cold read or copy, the fastest product."""
+    """A hw_spec whose ceilings are the best rates measured here: the largest cold read or copy, the
+    fastest product."""
     source = provenance(machine, "cuda" if machine.device == "cuda" else "wall")
     streams = [r for r in rows if r.family in ("copy", "read") and r.cold]
     largest = max((r.moved_bytes for r in streams), default=0.0)
@@ -316,7 +321,8 @@ def calibrate(
 
 
 def _allreduce_fit(rows: tuple[Primitive, ...], source: str) -> CollectiveFit:
-    """Latency of the smallest message and the rate of the largest; without a second device a placeholder of zeros."""
+    """Latency of the smallest message and the rate of the largest; without a second device a placeholder
+    of zeros."""
     found = [r for r in rows if r.family == "allreduce"]
     zero, one = Estimate(value=0.0), Estimate(value=1.0)
     if not found:
@@ -338,10 +344,11 @@ def _allreduce_fit(rows: tuple[Primitive, ...], source: str) -> CollectiveFit:
 
 
 def engine_profile(machine: Machine, rows: tuple[Primitive, ...], calibration: Calibration) -> EngineProfile:
-    """The torch engine of ``microbench.engine`` as the cost model sees it: its draft laws, and its measured host cost.
+    """The torch engine of ``microbench.engine`` as the cost model sees it: its draft laws, and its
+    measured host cost.
 
-    The bookkeeping primitive contains the sampling it does, so the sampler itself counts as free; the part that grows
-    with the batch is ``per_request_s``.
+    The bookkeeping primitive contains the sampling it does, so the sampler itself counts as free; the part
+    that grows with the batch is ``per_request_s``.
     """
     off = sorted((r for r in rows if r.family == "host" and r.label == "off"), key=lambda r: r.dims["batch"])
     sd = sorted((r for r in rows if r.family == "host" and r.label == "sd"), key=lambda r: r.dims["batch"])
@@ -371,7 +378,7 @@ def engine_profile(machine: Machine, rows: tuple[Primitive, ...], calibration: C
         workspace_bytes=0.0,
         fused_norm_quant=False,
         sources=(calibration.source,),
-        notes="draft laws are those of rooflinesim.microbench.engine; host costs measured with a model of no weight",
+        notes="draft laws of rooflinesim.microbench.engine; host costs measured with a model of no weight",
     )
 
 

@@ -1,4 +1,5 @@
-"""A batch that drains: sequences of very different lengths, as in a rollout. Off, every fixed K, and the schedule."""
+"""A batch that drains: sequences of very different lengths, as in a rollout. Off, every fixed K, and the
+schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Drain:
-    """One policy's runs: seconds of step time for the whole job, tokens, and how disturbed the machine was."""
+    """One policy's runs: seconds of step time for the whole job, tokens, and how disturbed the machine
+    was."""
 
     policy: str
     seconds: float
@@ -55,7 +57,8 @@ def drains(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Drain]:
-    """Run the job under every policy, ``n_rounds`` times in turn (so that slow spells hit all alike); medians.
+    """Run the job under every policy, ``n_rounds`` times in turn (so that slow spells hit all alike);
+    medians.
 
     K = 0 of the schedule switches the drafter to catching up only ("SD on, K = 0").
     """

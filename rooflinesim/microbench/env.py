@@ -1,4 +1,5 @@
-"""What this machine is: cores, caches, memory, instruction sets, torch. Reads files; never imports torch by itself."""
+"""What this machine is: cores, caches, memory, instruction sets, torch. Reads files; never imports torch
+by itself."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ def require_torch(what: str) -> None:
     """
     if not has_torch():
         raise InputError(
-            f"{what} needs torch, which is not installed (pip install 'rooflinesim[bench]'); everything else - "
-            "predict, sweep, schedule, calibrate from stored measurements, validate - works without it"
+            f"{what} needs torch, which is not installed (pip install 'rooflinesim[bench]'); everything else "
+            "- predict, sweep, schedule, calibrate from stored measurements, validate - works without it"
         )
 
 

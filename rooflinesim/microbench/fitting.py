@@ -1,7 +1,7 @@
 """Fits of the cost model's families to measured primitives: least squares on log(measured / model).
 
-The model is the package's own ``time_op``; nothing of the roofline is repeated here. Each estimate carries its
-standard error, from the residuals and the Jacobian in the logarithms of the parameters.
+The model is the package's own ``time_op``; nothing of the roofline is repeated here. Each estimate carries
+its standard error, from the residuals and the Jacobian in the logarithms of the parameters.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def least_squares_log(
 ) -> Fitted:
     """Minimise Σ (log measured − log predicted(θ))² over log θ, robustly (soft L1 at 30 %).
 
-    Standard errors: σ²·(JᵀJ)⁻¹ in log θ, so that stderr(θ) = θ·se; a parameter the rows do not determine gets a
-    stderr as large as itself rather than none.
+    Standard errors: σ²·(JᵀJ)⁻¹ in log θ, so that stderr(θ) = θ·se; a parameter the rows do not determine
+    gets a stderr as large as itself rather than none.
     """
     from scipy.optimize import least_squares
 
@@ -80,7 +80,8 @@ def least_squares_log(
     rest = residual(found.x)
     dof = max(1, len(rest) - len(free))
     sigma = float(np.sqrt((rest**2).sum() / dof))
-    errors = sigma * np.sqrt(np.clip(np.diag(np.linalg.pinv(found.jac.T @ found.jac)), 0.0, None))
+    jac = np.asarray(found.jac)
+    errors = sigma * np.sqrt(np.clip(np.diag(np.linalg.pinv(jac.T @ jac)), 0.0, None))
     values = {
         f.name: Estimate(value=v, stderr=float(min(e, 1.0)) * v)
         for f, v, e in zip(free, named(found.x).values(), errors, strict=True)
@@ -109,8 +110,9 @@ FREE: dict[str, tuple[Free, ...]] = {
     ),
     "elementwise": (Free("t_fixed_s", 1e-5, 1e-8, 1e-2), Free("mem_eff", 0.3, 1e-3, 2.0)),
 }
-#: Parameters that are picked from a short list instead of fitted: every value is tried, the best one kept. Rows are
-#: not padded to tiles unless a tile explains the rows better; 16 rows are one AMX tile and one tensor-core tile.
+#: Parameters that are picked from a short list instead of fitted: every value is tried, the best one kept.
+#: Rows are not padded to tiles unless a tile explains the rows better; 16 rows are one AMX tile and one
+#: tensor-core tile.
 CHOICES: dict[str, list[dict[str, float]]] = {
     "gemm": [
         {"tile_m_min": 1, "tile_m_max": 1, "pad_frac": 0.0},

@@ -1,15 +1,19 @@
 """Make a trained model as large as a measurement needs without changing what it computes.
 
-Training takes minutes only because the models are tiny; a tiny model fits into a cache and its step time is all launch
-overhead. So width, depth and experts are added around the trained weights in a way that leaves every logit as it was:
+Training takes minutes only because the models are tiny; a tiny model fits into a cache and its step time
+is all launch overhead. So width, depth and experts are added around the trained weights in a way that
+leaves every logit as it was:
 
-- width: the trained residual stream lives in the first coordinates, scaled by r = √(h_big/h_small) so that every RMS
+- width: the trained residual stream lives in the first coordinates, scaled by r = √(h_big/h_small) so that
+every RMS
   norm sees the same mean square; norm weights are divided by r, residual outputs multiplied by it.
-- heads, inner width and layers: the added ones have random input matrices and zero output matrices: they are read and
+- heads, inner width and layers: the added ones have random input matrices and zero output matrices: they
+are read and
   multiplied like any other weight and add nothing.
-- experts ("sparse upcycling", Komatsuzaki et al. 2022, arXiv 2212.05055): each expert is a separate copy of the
-  trained block and the router is random; the routing weights of the chosen experts sum to one, so their mix is the
-  trained block whichever experts were chosen.
+- experts ("sparse upcycling", Komatsuzaki et al. 2022, arXiv 2212.05055): each expert is a separate copy
+of the
+  trained block and the router is random; the routing weights of the chosen experts sum to one, so their
+  mix is the trained block whichever experts were chosen.
 
 Every added weight costs its memory traffic and its arithmetic; acceptance stays that of the trained models.
 """
@@ -77,7 +81,10 @@ def _grow_stack(small: Stack, big: Stack, r: float, *, seed: int) -> None:
             router.copy_(torch.empty(router.shape).normal_(0.0, 1.0, generator=generator))
         if not isinstance(old, Block):
             block.mixer.out.weight.zero_()
-            (block.mlp.w_out if isinstance(block.mlp, MoeMlp) else block.mlp.w_out.weight).zero_()
+            if isinstance(block.mlp, MoeMlp):
+                block.mlp.w_out.zero_()
+            else:
+                block.mlp.w_out.weight.zero_()
             continue
         for name in ("norm1", "norm2"):
             getattr(block, name)[:hidden] = getattr(old, name) / r

@@ -1,4 +1,5 @@
-"""What the engine itself costs per step, with a target and a draft that compute nothing: the host primitive."""
+"""What the engine itself costs per step, with a target and a draft that compute nothing: the host
+primitive."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""``bench model``: time a real decoder's decode, verify, draft passes and whole speculative steps; predict them too.
+"""``bench model``: time a real decoder's decode, verify, draft passes and whole speculative steps; predict
+them too.
 
-Predictions come from the calibration of primitives (``device``) through the package's own ``step_time``. Nothing here
-fits anything.
+Predictions come from the calibration of primitives (``device``) through the package's own ``step_time``.
+Nothing here fits anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rooflinesim.microbench.engine.drafters import Drafter
 from rooflinesim.microbench.engine.loop import Engine
 from rooflinesim.microbench.engine.state import Recorder, StepRecord
 from rooflinesim.microbench.nn import Decoder, MoeMlp
-from rooflinesim.microbench.timing import Canary, Clock, gather, read_clock, spread_of
+from rooflinesim.microbench.timing import Canary, Clock, Gathered, gather, read_clock, spread_of
 from rooflinesim.specs.calibration import Calibration
 from rooflinesim.specs.engine import EngineProfile
 from rooflinesim.specs.gpu import GpuSpec
@@ -67,19 +68,58 @@ class Bencher:
     canary: Canary | None
     n_steps: int = 7
     budget_s: float = 0.5
-    limit_factor: float = 6.0
+    limit_factor: float = 1.4
+    rounds: int = 1
     progress: Progress | None = None
     done: int = field(default=0)
 
 
 def distinct_experts(model: Decoder) -> float:
     """Mean number of distinct experts that the latest pass read per routed layer; NaN for a dense model."""
-    counts = [b.mlp.last_distinct for b in model.stack.blocks if isinstance(b.mlp, MoeMlp)]  # type: ignore[union-attr]
+    counts = [b.mlp.last_distinct for b in model.stack.blocks if isinstance(b.mlp, MoeMlp)]
     return float(np.mean(counts)) if counts else math.nan
 
 
-def measure_cell(bench: Bencher, engine: Engine, *, k: int, room_tokens: int) -> Cell:
-    """Steps with ``k`` drafts from the engine's present state, which is restored before the context outgrows the room."""
+@dataclass(frozen=True)
+class Steps:
+    """The steps sampled for one (batch, K), over all rounds; every step's acceptance counts, disturbed or
+    not."""
+
+    sampled: Gathered[StepRecord]
+    accepted: tuple[int, ...]
+    distinct: tuple[float, ...]
+
+    def __add__(self, other: Steps) -> Steps:
+        """Two rounds together."""
+        return Steps(
+            self.sampled + other.sampled, self.accepted + other.accepted, self.distinct + other.distinct
+        )
+
+    def cell(self, *, speculative: bool) -> Cell:
+        """Medians over the undisturbed steps."""
+        records = self.sampled.chosen
+        step_s, spread = spread_of([r.step_s for r in records])
+        return Cell(
+            batch_size=records[0].batch_size,
+            k=records[0].k,
+            speculative=speculative,
+            context_tokens=float(np.mean([r.context_tokens for r in records])),
+            step_s=step_s,
+            draft_s=spread_of([r.draft_s for r in records])[0],
+            verify_s=spread_of([r.verify_s for r in records])[0],
+            sample_s=spread_of([r.sample_s for r in records])[0],
+            spread_frac=spread,
+            n=len(records),
+            aside_frac=self.sampled.aside_frac,
+            gated=self.sampled.gated,
+            accepted=self.accepted,
+            distinct_experts=float(np.mean(self.distinct)),
+        )
+
+
+def sample_steps(bench: Bencher, engine: Engine, *, k: int, room_tokens: int) -> Steps:
+    """Steps with ``k`` drafts from the engine's present state, restored before the context outgrows the
+    room."""
     saved = engine.snapshot()
     start, experts = engine.sequences.longest, []
     engine.step(k)  # warm-up of this shape; also leaves the drafter's window at width k+1
@@ -93,32 +133,16 @@ def measure_cell(bench: Bencher, engine: Engine, *, k: int, room_tokens: int) ->
         return record
 
     first = len(engine.recorder.steps)
-    records, aside, gated = gather(
+    sampled = gather(
         one,
         canary=bench.canary,
         n=bench.n_steps,
         budget_s=bench.budget_s,
         limit_s=bench.limit_factor * max(bench.budget_s, bench.n_steps * engine.recorder.steps[-1].step_s),
     )
-    every = engine.recorder.steps[first:]
     engine.restore(saved)
-    step_s, spread = spread_of([r.step_s for r in records])
-    return Cell(
-        batch_size=records[0].batch_size,
-        k=k,
-        speculative=engine.drafter is not None,
-        context_tokens=float(np.mean([r.context_tokens for r in records])),
-        step_s=step_s,
-        draft_s=spread_of([r.draft_s for r in records])[0],
-        verify_s=spread_of([r.verify_s for r in records])[0],
-        sample_s=spread_of([r.sample_s for r in records])[0],
-        spread_frac=spread,
-        n=len(records),
-        aside_frac=aside,
-        gated=gated,
-        accepted=tuple(a for r in every for a in r.accepted),
-        distinct_experts=float(np.mean(experts)),
-    )
+    accepted = tuple(a for r in engine.recorder.steps[first:] for a in r.accepted)
+    return Steps(sampled, accepted, tuple(experts))
 
 
 def measure_grid(
@@ -133,39 +157,47 @@ def measure_grid(
     room_tokens: int = 96,
     seed: int = 0,
 ) -> tuple[list[Cell], Recorder]:
-    """SD off and every K at every batch size. ``prompts`` (largest batch, P). One prefill per batch."""
-    cells: list[Cell] = []
+    """SD off and every K at every batch size, in ``bench.rounds`` rounds so that no slow spell hits one
+    cell alone.
+
+    ``prompts`` (largest batch, P). One prefill per batch size, drafter and round.
+    """
     recorder = Recorder()
-    total = len(batches) * (len(ks) + 1)
+    found: dict[tuple[int, int, bool], Steps] = {}
+    total = bench.rounds * len(batches) * (len(ks) + 1)
     if max(batches) > prompts.shape[0]:
         raise InputError(f"batches: {max(batches)} sequences need as many prompts, got {prompts.shape[0]}")
     slots = prompts.shape[1] + room_tokens + 2 * (max(ks) + 2)
-    for batch in batches:
-        for speculative in (False, True):
-            engine = Engine(
-                target,
-                drafter if speculative else None,
-                temperature=temperature,
-                seed=seed + batch,
-                clock=bench.clock,
-            )
-            engine.begin(prompts[:batch], slots=slots)
-            for k in ks if speculative else [0]:
-                bench.done += 1
-                if bench.progress is not None:
-                    name = f"batch {batch}, K = {k}" if speculative else f"batch {batch}, SD off"
-                    bench.progress(bench.done / total, name)
-                cells.append(measure_cell(bench, engine, k=k, room_tokens=room_tokens))
-            if speculative:
-                recorder.steps.extend(engine.recorder.steps)
-    return cells, recorder
+    for turn in range(bench.rounds):
+        for batch in batches:
+            for speculative in (False, True):
+                engine = Engine(
+                    target,
+                    drafter if speculative else None,
+                    temperature=temperature,
+                    seed=seed + batch + 1000 * turn,
+                    clock=bench.clock,
+                )
+                engine.begin(prompts[:batch], slots=slots)
+                for k in ks if speculative else [0]:
+                    bench.done += 1
+                    if bench.progress is not None:
+                        name = f"batch {batch}, K = {k}" if speculative else f"batch {batch}, SD off"
+                        bench.progress(bench.done / total, name)
+                    steps = sample_steps(bench, engine, k=k, room_tokens=room_tokens)
+                    key = (batch, k, speculative)
+                    found[key] = found[key] + steps if key in found else steps
+                if speculative:
+                    recorder.steps.extend(engine.recorder.steps)
+    return [steps.cell(speculative=key[2]) for key, steps in found.items()], recorder
 
 
 @torch.no_grad()
 def measure_verify(
     bench: Bencher, target: Decoder, *, batch: int, query: int, context: int, room: int = 8
 ) -> tuple[float, float, int]:
-    """Median seconds, spread and samples of one pass over ``query`` tokens per sequence on a cache of ``context``."""
+    """Median seconds, spread and samples of one pass over ``query`` tokens per sequence on a cache of
+    ``context``."""
     device = target.head.weight.device
     cache = target.new_cache(batch=batch, slots=context + query + room)
     cache.keys.normal_(0.0, 1.0)
@@ -179,11 +211,11 @@ def measure_verify(
         return read_clock(bench.clock) - start
 
     once()
-    samples, _, _ = gather(
+    found = gather(
         once, canary=bench.canary, n=bench.n_steps, budget_s=bench.budget_s, limit_s=10.0 * bench.budget_s
     )
-    median_s, spread = spread_of(samples)
-    return median_s, spread, len(samples)
+    median_s, spread = spread_of(list(found.chosen))
+    return median_s, spread, len(found.chosen)
 
 
 def deployment(
@@ -249,7 +281,8 @@ def marginal_of(cells: Sequence[Cell], k: int) -> list[float]:
 
 
 def k_regret(measured: NDArray[np.float64], chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Share of the best measured goodput that the chosen option loses, per batch. ``measured`` (batch, option).
+    """Share of the best measured goodput that the chosen option loses, per batch. ``measured`` (batch,
+    option).
 
     >>> k_regret(np.array([[1.0, 2.0], [4.0, 3.0]]), np.array([1, 1]))
     array([0.  , 0.25])

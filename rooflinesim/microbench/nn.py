@@ -1,19 +1,21 @@
-"""A small but real decoder: RMSNorm, grouped-query attention with RoPE, gated or routed feed-forward, a KV cache.
+"""A small but real decoder: RMSNorm, grouped-query attention with RoPE, gated or routed feed-forward, a KV
+cache.
 
-Built from any ``ModelSpec`` whose mixers are grouped-query attention (``shapes.scale_to_fit`` makes such a spec of
-any model). Attention folds the query heads that share a key head into the query axis, so that keys and values are
-read once per sequence and not once per query head or query token. Experts are gathered and run as one product per
-expert that got tokens: an expert nobody chose is not read.
+Built from any ``ModelSpec`` whose mixers are grouped-query attention (``shapes.scale_to_fit`` makes such a
+spec of any model). Attention folds the query heads that share a key head into the query axis, so that keys
+and values are read once per sequence and not once per query head or query token. Experts are gathered and
+run as one product per expert that got tokens: an expert nobody chose is not read.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rooflinesim.errors import InputError
 from rooflinesim.specs.model import Layer, ModelSpec
@@ -34,8 +36,8 @@ def torch_dtype(fmt: str) -> torch.dtype:
 class KvCache:
     """Keys and values of all layers, (layers, batch, slots, kv_heads, head_dim).
 
-    A slot is a position, so rejecting drafted tokens is a change of the sequence's length and nothing else: stale
-    slots lie behind the mask and are overwritten by the next pass.
+    A slot is a position, so rejecting drafted tokens is a change of the sequence's length and nothing
+    else: stale slots lie behind the mask and are overwritten by the next pass.
     """
 
     keys: Tensor
@@ -66,9 +68,23 @@ class Pass:
     mask: Tensor | None  # (batch, 1, groups*q, span), additive
 
 
+class Module(nn.Module):
+    """A module whose call has the type of its ``forward``: torch leaves it untyped."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+            """The forward pass."""
+
+
+def linear(module: nn.Linear, x: Tensor) -> Tensor:
+    """x · Wᵀ, typed."""
+    return functional.linear(x, module.weight)
+
+
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """x / sqrt(mean(x²) + ε) · weight over the last axis."""
-    return F.rms_norm(x, (x.shape[-1],), weight, NORM_EPS)
+    return functional.rms_norm(x, (x.shape[-1],), weight, NORM_EPS)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -80,23 +96,23 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def folded_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False) -> Tensor:
     """Grouped-query attention, q (N, q, H, d) on k and v (N, S, H_kv, d) → (N, q, H·d).
 
-    Query heads of one key head become extra query rows: K and V are read once. ``mask`` is (N, 1, G·q, S), row order
-    group-major.
+    Query heads of one key head become extra query rows: K and V are read once. ``mask`` is (N, 1, G·q, S),
+    row order group-major.
     """
     n, n_q, heads, dim = q.shape
     kv_heads = k.shape[2]
     groups = heads // kv_heads
     if causal:
-        out = F.scaled_dot_product_attention(
+        out = functional.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=groups > 1
         )
         return out.transpose(1, 2).reshape(n, n_q, heads * dim)
     rows = q.transpose(1, 2).reshape(n, kv_heads, groups * n_q, dim)
-    out = F.scaled_dot_product_attention(rows, k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask)
+    out = functional.scaled_dot_product_attention(rows, k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask)
     return out.reshape(n, heads, n_q, dim).transpose(1, 2).reshape(n, n_q, heads * dim)
 
 
-class Mixer(nn.Module):
+class Mixer(Module):
     """Grouped-query attention with a fused q, k, v projection."""
 
     def __init__(self, layer: Layer, hidden: int) -> None:
@@ -111,21 +127,22 @@ class Mixer(nn.Module):
         self.out = nn.Linear(self.heads * self.dim, hidden, bias=False)
 
     def forward(self, x: Tensor, step: Pass, keys: Tensor | None, values: Tensor | None) -> Tensor:
-        """x (N, q, hidden); ``keys``/``values`` one layer of the cache, or None for a causal pass without cache."""
+        """x (N, q, hidden); ``keys``/``values`` one layer of the cache, or None for a causal pass without
+        cache."""
         n, n_q, _ = x.shape
-        qkv = self.qkv(x).view(n, n_q, self.heads + 2 * self.kv_heads, self.dim)
+        qkv = linear(self.qkv, x).view(n, n_q, self.heads + 2 * self.kv_heads, self.dim)
         qk = rotate(qkv[:, :, : self.heads + self.kv_heads], step.cos, step.sin)
         q, k = qk[:, :, : self.heads], qk[:, :, self.heads :]
         v = qkv[:, :, self.heads + self.kv_heads :]
         if keys is None or values is None or step.rows is None:
-            return self.out(folded_attention(q, k, v, None, causal=True))
+            return linear(self.out, folded_attention(q, k, v, None, causal=True))
         width = self.kv_heads * self.dim
         keys.view(-1, width).index_copy_(0, step.rows, k.reshape(-1, width))
         values.view(-1, width).index_copy_(0, step.rows, v.reshape(-1, width))
-        return self.out(folded_attention(q, keys[:, : step.span], values[:, : step.span], step.mask))
+        return linear(self.out, folded_attention(q, keys[:, : step.span], values[:, : step.span], step.mask))
 
 
-class DenseMlp(nn.Module):
+class DenseMlp(Module):
     """Gated feed-forward: out(silu(gate) · up), gate and up fused."""
 
     def __init__(self, hidden: int, inner: int) -> None:
@@ -135,8 +152,8 @@ class DenseMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., hidden) → (..., hidden)."""
-        gate, up = self.w_in(x).chunk(2, dim=-1)
-        return self.w_out(F.silu(gate) * up)
+        gate, up = linear(self.w_in, x).chunk(2, dim=-1)
+        return linear(self.w_out, functional.silu(gate) * up)
 
 
 def grouped_experts(
@@ -144,20 +161,20 @@ def grouped_experts(
 ) -> Tensor:
     """One gated product per expert with tokens. x (T, hidden); ``order`` sorts the T·top_k choices by expert.
 
-    Returns the expert outputs in the order of the choices' sort, (T·top_k, hidden). On CUDA in bf16 the two products
-    are grouped kernels when torch has them.
+    Returns the expert outputs in the order of the choices' sort, (T·top_k, hidden). On CUDA in bf16 the
+    two products are grouped kernels when torch has them.
     """
     gathered = x[order // top_k]
-    if x.is_cuda and x.dtype == torch.bfloat16 and hasattr(F, "grouped_mm"):
+    if x.is_cuda and x.dtype == torch.bfloat16 and hasattr(functional, "grouped_mm"):
         offs = torch.tensor(counts, device=x.device, dtype=torch.int32).cumsum(0, dtype=torch.int32)
-        gate, up = F.grouped_mm(gathered, w_in.transpose(1, 2), offs=offs).chunk(2, dim=-1)
-        return F.grouped_mm(F.silu(gate) * up, w_out.transpose(1, 2), offs=offs)
+        gate, up = functional.grouped_mm(gathered, w_in.transpose(1, 2), offs=offs).chunk(2, dim=-1)
+        return functional.grouped_mm(functional.silu(gate) * up, w_out.transpose(1, 2), offs=offs)
     parts: list[Tensor] = []
     at = 0
     for expert, count in enumerate(counts):
         if count:
-            gate, up = F.linear(gathered[at : at + count], w_in[expert]).chunk(2, dim=-1)
-            parts.append(F.linear(F.silu(gate) * up, w_out[expert]))
+            gate, up = functional.linear(gathered[at : at + count], w_in[expert]).chunk(2, dim=-1)
+            parts.append(functional.linear(functional.silu(gate) * up, w_out[expert]))
             at += count
     return torch.cat(parts)
 
@@ -178,7 +195,7 @@ def routed_experts(
     return out, sum(1 for count in counts if count)
 
 
-class MoeMlp(nn.Module):
+class MoeMlp(Module):
     """Top-k routed experts with softmax weights over the chosen ones; only chosen experts are read."""
 
     def __init__(self, hidden: int, inner: int, n_experts: int, top_k: int) -> None:
@@ -195,14 +212,14 @@ class MoeMlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., hidden) → (..., hidden)."""
         flat = x.reshape(-1, x.shape[-1])
-        weight, choice = self.router(flat).topk(self.top_k, dim=-1)
+        weight, choice = linear(self.router, flat).topk(self.top_k, dim=-1)
         weight = weight.softmax(dim=-1)
         out, self.last_distinct = routed_experts(flat, choice, weight, self.w_in, self.w_out)
         self.last_choice = choice
         return out.view_as(x)
 
 
-class Block(nn.Module):
+class Block(Module):
     """Pre-norm residual block: mixer, then feed-forward."""
 
     def __init__(self, layer: Layer, hidden: int) -> None:
@@ -211,7 +228,7 @@ class Block(nn.Module):
         self.norm2 = nn.Parameter(torch.ones(hidden))
         self.mixer = Mixer(layer, hidden)
         if layer.moe is not None:
-            self.mlp: nn.Module = MoeMlp(
+            self.mlp: MoeMlp | DenseMlp = MoeMlp(
                 hidden, layer.moe.intermediate_size, layer.moe.n_experts, layer.moe.top_k
             )
         elif layer.dense is not None:
@@ -225,7 +242,7 @@ class Block(nn.Module):
         return x + self.mlp(rms_norm(x, self.norm2))
 
 
-class Stack(nn.Module):
+class Stack(Module):
     """Blocks with rotary tables; the part a target, a draft LM and an EAGLE head have in common."""
 
     def __init__(self, layers: tuple[Layer, ...], hidden: int) -> None:
@@ -263,8 +280,8 @@ class Stack(nn.Module):
     ) -> Tensor:
         """x (N, q, hidden) at ``positions`` (N, q) → normed hidden states (N, q, hidden).
 
-        ``span`` is the number of cache slots that may be visible (largest position + 1); given by callers that know it
-        on the host, so that a GPU need not be asked.
+        ``span`` is the number of cache slots that may be visible (largest position + 1); given by callers
+        that know it on the host, so that a GPU need not be asked.
         """
         if cache is not None and span is None:
             span = int(positions.max()) + 1
@@ -276,7 +293,7 @@ class Stack(nn.Module):
         return rms_norm(x, self.norm)
 
 
-class Decoder(nn.Module):
+class Decoder(Module):
     """A decoder-only language model: token table, blocks, norm, head."""
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -291,12 +308,13 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, cache: KvCache | None = None, span: int | None = None
     ) -> Tensor:
-        """tokens, positions (N, q) → hidden states (N, q, hidden), normed; ``logits`` turns them into scores."""
+        """tokens, positions (N, q) → hidden states (N, q, hidden), normed; ``logits`` turns them into
+        scores."""
         return self.stack(self.embed(tokens), positions, cache, span)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the vocabulary, fp32 (or fp64)."""
-        out = self.head(hidden)
+        out = linear(self.head, hidden)
         return out if out.dtype == torch.float64 else out.float()
 
     def new_cache(self, *, batch: int, slots: int) -> KvCache:
@@ -311,8 +329,9 @@ class Decoder(nn.Module):
         )
 
 
-class EagleHead(nn.Module):
-    """A draft head on the target's hidden states: fc([embedding(t+1), hidden(t)]) → one block → next hidden state.
+class EagleHead(Module):
+    """A draft head on the target's hidden states: fc([embedding(t+1), hidden(t)]) → one block → next
+    hidden state.
 
     Token table and output head are the target's; only ``fc`` and the block are its own.
     """
@@ -331,11 +350,12 @@ class EagleHead(nn.Module):
         span: int | None = None,
     ) -> Tensor:
         """embedded tokens and hidden states (N, q, hidden) → hidden states that the target's head reads."""
-        return self.stack(self.fc(torch.cat((embedded, hidden), dim=-1)), positions, cache, span)
+        return self.stack(linear(self.fc, torch.cat((embedded, hidden), dim=-1)), positions, cache, span)
 
 
 def init_weights(module: nn.Module, *, seed: int) -> None:
-    """Normal(0, 0.02) matrices (residual outputs narrower with depth), ones for norms, from one seeded generator."""
+    """Normal(0, 0.02) matrices (residual outputs narrower with depth), ones for norms, from one seeded
+    generator."""
     generator = torch.Generator().manual_seed(seed)
     depth = max(1, sum(1 for m in module.modules() if isinstance(m, Block)))
     for name, parameter in module.named_parameters():

@@ -1,19 +1,20 @@
 """The primitives of one forward pass, measured one by one on cold, random data.
 
-Each result carries the cost model's own count of the same work (an ``Op``), so that a fit compares like with like: a
-*group* here is what the cost model calls one launch (a norm with its residual add, the rotary embedding with the cache
-append, a gated activation).
+Each result carries the cost model's own count of the same work (an ``Op``), so that a fit compares like
+with like: a
+*group* here is what the cost model calls one launch (a norm with its residual add, the rotary embedding
+with the cache append, a gated activation).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from rooflinesim.grid import FloatArray
 from rooflinesim.microbench.nn import folded_attention, rms_norm, rotate, routed_experts, torch_dtype
@@ -31,7 +32,7 @@ class Primitive:
 
     family: str  # copy read gemm moe attention elementwise sampling launch graph allreduce host
     label: str
-    dims: dict[str, float]
+    dims: Mapping[str, float]
     timing: Timing
     op: Op | None = None
     cold: bool = True
@@ -76,10 +77,18 @@ def bandwidth(bench: Bench, *, sizes_bytes: list[float]) -> Iterator[Primitive]:
         if 2 * n > bench.pool.flat.numel():
             continue
         target = torch.empty(n, dtype=bench.dtype, device=bench.device)
-        for label, moved, fn in (
-            ("copy", 2.0 * n * item, lambda n=n, target=target: target.copy_(bench.pool.next(n))),
-            ("read", 1.0 * n * item, lambda n=n: bench.pool.next(n).view(torch.int32).amax()),
-        ):
+
+        def copy(n: int = n, target: Tensor = target) -> Tensor:
+            return target.copy_(bench.pool.next(n))
+
+        def read(n: int = n) -> Tensor:
+            return bench.pool.next(n).view(torch.int32).amax()
+
+        kinds: list[tuple[str, float, Callable[[], Tensor]]] = [
+            ("copy", 2.0 * n * item, copy),
+            ("read", 1.0 * n * item, read),
+        ]
+        for label, moved, fn in kinds:
             bench.tell(f"{label} {size / 2**20:.3g} MiB")
             yield Primitive(
                 label, label, {"bytes": moved}, bench.time(fn), None, bench.pool.cold, moved_bytes=moved
@@ -92,7 +101,11 @@ def gemms(bench: Bench, *, shapes: list[tuple[int, int]], rows: list[int]) -> It
         for m in rows:
             x = bench.random(m, d_in)
             bench.tell(f"GEMM {m} x {d_out} x {d_in}")
-            timing = bench.time(lambda x=x, a=d_out, b=d_in: F.linear(x, bench.pool.next(a, b)))
+
+            def run(x: Tensor = x, shape: tuple[int, int] = (d_out, d_in)) -> Tensor:
+                return functional.linear(x, bench.pool.next(*shape))
+
+            timing = bench.time(run)
             op = gemm(
                 name="gemm", rows=_array(m), in_features=d_in, out_features=d_out, weight_format=bench.fmt
             )
@@ -144,10 +157,11 @@ def attentions(
 def moes(
     bench: Bench, *, shapes: list[tuple[int, int, int, int]], tokens: list[int], seed: int = 0
 ) -> Iterator[Primitive]:
-    """Routed experts over (tokens, experts): top-k, sort, gather, grouped products, mix. Uniform random scores.
+    """Routed experts over (tokens, experts): top-k, sort, gather, grouped products, mix. Uniform random
+    scores.
 
-    ``shapes`` are (hidden, inner, n_experts, top_k). Experts that no token chose are not read, and the count that goes
-    into the fit is the number really read.
+    ``shapes`` are (hidden, inner, n_experts, top_k). Experts that no token chose are not read, and the
+    count that goes into the fit is the number really read.
     """
     generator = torch.Generator().manual_seed(seed)
     for hidden, inner, n_experts, top_k in shapes:
@@ -156,7 +170,7 @@ def moes(
         for n in tokens:
             x = bench.random(n, hidden)
             scores = torch.rand(n, n_experts, generator=generator).to(bench.device).to(bench.dtype)
-            distinct = int(scores.topk(top_k, dim=1).indices.unique().numel())
+            distinct = int(scores.topk(top_k, dim=1).indices.reshape(-1).bincount().count_nonzero())
 
             def run(
                 x: Tensor = x,
@@ -216,6 +230,7 @@ def elementwise_groups(bench: Bench, *, widths: list[int], rows: list[int]) -> I
                 slots: Tensor = slots,
                 heads: int = heads,
                 kv: int = kv,
+                dim: int = dim,
             ) -> Tensor:
                 turned = rotate(qk, cos, sin)
                 new = turned[:, :, heads:].reshape(-1, kv * dim)
@@ -224,7 +239,7 @@ def elementwise_groups(bench: Bench, *, widths: list[int], rows: list[int]) -> I
 
             def act(gate_up: Tensor = gate_up) -> Tensor:
                 gate, up = gate_up.chunk(2, dim=-1)
-                return F.silu(gate) * up
+                return functional.silu(gate) * up
 
             for label, elems, fn in (
                 ("norm", 4.0 * hidden, norm),

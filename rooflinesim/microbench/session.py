@@ -1,10 +1,11 @@
-"""Whole sessions: a model on a machine, the campaigns, the engine. One canary serves each, so that all agree."""
+"""Whole sessions: a model on a machine, the campaigns, the engine. One canary serves each, so that all
+agree."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,8 @@ import torch
 
 from rooflinesim import registry
 from rooflinesim.errors import InputError
-from rooflinesim.microbench import campaign as camp
-from rooflinesim.microbench.device import DeviceResult, bench_device, default_format, provenance
-from rooflinesim.microbench.drain import Drain, drains
+from rooflinesim.microbench.device import DeviceResult, bench_device, default_format
+from rooflinesim.microbench.drain import Drain
 from rooflinesim.microbench.engine.drafters import Drafter, DraftModel, Eagle, Ngram
 from rooflinesim.microbench.engine.loop import Engine, fixed
 from rooflinesim.microbench.engine.state import Recorder
@@ -32,11 +32,10 @@ from rooflinesim.microbench.model_bench import (
 )
 from rooflinesim.microbench.nn import Decoder, EagleHead, init_weights, torch_dtype
 from rooflinesim.microbench.shapes import scale_to_fit
-from rooflinesim.microbench.store import StoredMachine, read_machine, write_machine, write_shapes
+from rooflinesim.microbench.store import StoredMachine, read_machine
 from rooflinesim.microbench.timing import Canary, Clock, Noise, choose_clock, noise_of, threads
 from rooflinesim.microbench.train import Recipe, load_or_train, prompts
 from rooflinesim.specs.model import DraftSpec, Layer, ModelSpec
-from rooflinesim.specs.scenario import Routing
 from rooflinesim.step import StepTime
 
 Progress = Callable[[float, str], None]
@@ -79,6 +78,7 @@ class Compared:
     noise: Noise
     seconds_verify: tuple[tuple[int, int, float, float], ...] = ()  # batch, query tokens, measured, predicted
     drained: tuple[Drain, ...] = ()
+    drained_batch: int = 0
     ranges: tuple[tuple[int, int, int], ...] = ()
 
     def _at(self, values: np.ndarray, cell: Cell) -> float:
@@ -102,7 +102,8 @@ class Compared:
         return np.array(out)
 
     def goodputs(self, lengths: dict[int, float]) -> tuple[np.ndarray, np.ndarray]:
-        """Measured and predicted tokens/s, (batch, option); option 0 is SD off, then K = 1.. in the order of ``ks``."""
+        """Measured and predicted tokens/s, (batch, option); option 0 is SD off, then K = 1.. in the order
+        of ``ks``."""
         options = [k for k in self.ks if k > 0]
         shape = (len(self.batches), 1 + len(options))
         measured, predicted = np.full(shape, math.nan), np.full(shape, math.nan)
@@ -139,7 +140,8 @@ def _machine(
     )
 
 
-def _canary(clock: Clock, dtype: torch.dtype) -> Canary:
+def new_canary(clock: Clock, dtype: torch.dtype) -> Canary:
+    """A canary whose cold buffer never takes more than a twentieth of the free memory."""
     return Canary(clock=clock, dtype=dtype, cold_bytes=min(2.0**28, 0.05 * free_memory_bytes()))
 
 
@@ -158,7 +160,8 @@ def bench_model(
     max_bytes: float,
     progress: Progress | None = None,
 ) -> Compared:
-    """Any model, scaled to fit, with random weights: its passes and steps measured, and predicted from primitives."""
+    """Any model, scaled to fit, with random weights: its passes and steps measured, and predicted from
+    primitives."""
     machine = probe(device=device, n_threads=n_threads)
     number = fmt or default_format(machine)
     dtype = torch_dtype(number)
@@ -166,7 +169,7 @@ def bench_model(
     spec = scale_to_fit(registry.model(model), max_bytes=min(max_bytes, 0.2 * free), fmt=number)
     chosen = choose_clock(device=machine.device, n_threads=machine.n_threads, wanted=clock)
     with threads(machine.n_threads):
-        canary = _canary(chosen, dtype)
+        canary = new_canary(chosen, dtype)
         stored = _machine(
             machine_folder,
             device=device,
@@ -198,7 +201,7 @@ def bench_model(
             method="eagle",
             draft=draft,
         )
-        predicted = predict_grid(dep, batches=batches, ks=ks, context_tokens=_context(cells))
+        predicted = predict_grid(dep, batches=batches, ks=ks, context_tokens=mean_context(cells))
         verify = []
         for i, batch in enumerate(batches):
             for j, k in enumerate(ks):
@@ -222,7 +225,8 @@ def bench_model(
 
 
 def dense_layer(spec: ModelSpec) -> Layer:
-    """One dense layer of the target's attention, for its EAGLE head; a routed block becomes as wide as its top-k."""
+    """One dense layer of the target's attention, for its EAGLE head; a routed block becomes as wide as its
+    top-k."""
     layer = spec.layers[0]
     if layer.moe is None:
         return layer.model_copy(update={"count": 1})
@@ -232,175 +236,9 @@ def dense_layer(spec: ModelSpec) -> Layer:
     return Layer(count=1, attention=layer.attention, dense=DenseFfn(intermediate_size=inner))
 
 
-def _context(cells: Sequence[Cell]) -> float:
+def mean_context(cells: Sequence[Cell]) -> float:
+    """The context that stands for all cells, tokens."""
     return round(float(np.mean([c.context_tokens for c in cells])))
-
-
-def schedule_ranges(result: Compared) -> tuple[tuple[int, int, int], ...]:
-    """The predicted K by batch as ranges over every batch size up to the largest measured one.
-
-    Between measured batch sizes the prediction of the next smaller one holds.
-    """
-    _, chosen, _ = result.choices()
-    ranges: list[tuple[int, int, int]] = []
-    for i, (batch, k) in enumerate(zip(result.batches, chosen, strict=True)):
-        high = result.batches[i + 1] - 1 if i + 1 < len(result.batches) else batch
-        if ranges and ranges[-1][2] == k:
-            ranges[-1] = (ranges[-1][0], high, k)
-        else:
-            ranges.append((1 if i == 0 else batch, high, k))
-    return tuple(ranges)
-
-
-@torch.no_grad()
-def run_campaigns(
-    names: Sequence[str],
-    *,
-    out: Path,
-    device: str,
-    n_threads: int | None,
-    fmt: str | None,
-    clock: str,
-    scale: float = 1.0,
-    quick: bool = False,
-    seed: int = 1,
-    recipe: Recipe | None = None,
-    progress: Progress | None = None,
-) -> list[Compared]:
-    """Measure the machine, then each campaign, and write everything below ``out``."""
-    unknown = [name for name in names if name not in camp.PLANS]
-    if unknown or not names:
-        raise InputError(
-            f"campaign: {', '.join(unknown) or 'none given'}; allowed are {', '.join(camp.PLANS)}"
-        )
-    machine = probe(device=device, n_threads=n_threads)
-    number = fmt or default_format(machine)
-    chosen = choose_clock(device=machine.device, n_threads=machine.n_threads, wanted=clock)
-    trained = load_or_train(recipe or Recipe(), progress=part_of(progress, 0.0, 0.2))
-    results = []
-    with threads(machine.n_threads):
-        canary = _canary(chosen, torch_dtype(number))
-        measured = bench_device(
-            device=device,
-            n_threads=n_threads,
-            fmt=number,
-            clock=clock,
-            quick=quick,
-            canary=canary,
-            progress=part_of(progress, 0.2, 0.2),
-        )
-        folder = out / "machines" / measured.gpu.id
-        write_machine(folder, measured)
-        for i, name in enumerate(names):
-            plan = camp.PLANS[name](scale=scale)
-            plan = replace(plan, seed=seed)
-            if quick:
-                plan = camp.smaller(plan, batches=(1, 4, 16), ks=(0, 1, 3))
-            tell = part_of(progress, 0.4 + 0.6 * i / len(names), 0.6 / len(names))
-            result = _campaign(plan, trained, measured, canary, chosen, number, machine, quick, tell)
-            _write(out, folder, plan, result, measured, chosen, number)
-            results.append(result)
-    return results
-
-
-def _campaign(
-    plan: camp.CampaignPlan,
-    trained: camp.Trained,
-    measured: DeviceResult,
-    canary: Canary,
-    clock: Clock,
-    number: str,
-    machine: Machine,
-    quick: bool,
-    progress: Progress | None,
-) -> Compared:
-    bench = Bencher(
-        clock,
-        canary,
-        n_steps=5 if quick else 9,
-        budget_s=0.1 if quick else 0.3,
-        progress=part_of(progress, 0.0, 0.8),
-    )
-    target, head = camp.build(plan, trained, fmt=number, device=machine.device)
-    cells = camp.run(plan, trained, bench, target=target, head=head, machine=machine)
-    moe = plan.spec.layers[0].moe
-    routing = Routing()
-    if moe is not None:
-        routing = Routing(overlap=round(camp.routing_overlap(cells, moe.n_experts, moe.top_k), 3))
-    draft = eagle_spec(plan.eagle_layer, plan.spec)
-    dep = deployment(
-        gpu=measured.gpu,
-        calibration=measured.calibration,
-        profile=measured.profile,
-        target=plan.spec,
-        fmt=number,
-        method="eagle",
-        draft=draft,
-        routing=routing,
-    )
-    result = Compared(
-        name=plan.id,
-        machine=machine,
-        target=plan.spec,
-        draft=draft,
-        cells=tuple(cells),
-        batches=plan.batches,
-        ks=plan.ks,
-        predicted=predict_grid(dep, batches=plan.batches, ks=plan.ks, context_tokens=_context(cells)),
-        noise=noise_of(canary),
-    )
-    ranges = schedule_ranges(result)
-    n = 16 if quick else 64
-    drained = drains(
-        target=target,
-        drafter=Eagle(head, target),
-        prompts=prompts(trained, n=n, width=plan.prompt_tokens, seed=plan.seed).to(machine.device),
-        ranges=list(ranges),
-        ks=[k for k in plan.ks if k in (1, 3, 5, 7)],
-        clock=clock,
-        canary=canary,
-        n_rounds=1 if quick else 3,
-        temperature=plan.temperature,
-        seed=plan.seed,
-        progress=part_of(progress, 0.8, 0.2),
-    )
-    return replace(result, drained=tuple(drained), ranges=ranges, noise=noise_of(canary))
-
-
-def _write(
-    out: Path,
-    folder: Path,
-    plan: camp.CampaignPlan,
-    result: Compared,
-    measured: DeviceResult,
-    clock: Clock,
-    number: str,
-) -> None:
-    write_shapes(folder, result.target, result.draft)
-    setup = camp.Setup(
-        campaign=plan.id,
-        machine=measured.gpu.id,
-        gpu=measured.gpu.id,
-        target=plan.spec.id,
-        draft=result.draft.id,
-        method="eagle",
-        weights=number,
-    )
-    rows = [*camp.rows_of(result.cells), *camp.drain_rows(result.drained, result.ranges, batch=64)]
-    camp.write_rows(out / plan.id / "measurements.csv", setup, rows)
-    moe = plan.spec.layers[0].moe
-    overlap = camp.routing_overlap(result.cells, moe.n_experts, moe.top_k) if moe is not None else None
-    texts = camp.campaign_texts(
-        plan,
-        folder_name=folder.name,
-        draft=result.draft,
-        number=number,
-        overlap=overlap,
-        how=provenance(measured.machine, clock),
-        noise=result.noise.line,
-    )
-    for name, text in texts.items():
-        (out / plan.id / name).write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Model shapes for measuring: any ``ModelSpec`` scaled to fit a machine, and the small shapes that are trained here."""
+"""Model shapes for measuring: any ``ModelSpec`` scaled to fit a machine, and the small shapes that are
+trained here."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def layer_params(layer: Layer, hidden: int) -> int:
 def weight_bytes(spec: ModelSpec, *, fmt: str = "bf16") -> float:
     """Bytes of all weights of the torch decoder built from ``spec``.
 
-    >>> spec = decoder_spec(id="x", hidden=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, inner=128, vocab=256)
+    >>> spec = decoder_spec(id="x", hidden=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, inner=128,
+    vocab=256)
     >>> weight_bytes(spec) == 2.0 * (2 * (64 * 16 * 12 + 3 * 64 * 128) + 2 * 64 * 256)
     True
     """
@@ -72,7 +74,8 @@ def _multiple(value: float, step: int) -> int:
 
 
 def _shrink(spec: ModelSpec, scale: float, n_layers: int, vocab: int) -> ModelSpec:
-    """One equal-layer decoder with widths scaled by ``scale``; experts and top-k stay, they make the valley."""
+    """One equal-layer decoder with widths scaled by ``scale``; experts and top-k stay, they make the
+    valley."""
     moe_layers = sum(layer.count for layer in spec.layers if layer.moe is not None)
     main = next(
         layer for layer in spec.layers if (layer.moe is not None) == (2 * moe_layers >= spec.n_layers)
@@ -104,11 +107,11 @@ def _shrink(spec: ModelSpec, scale: float, n_layers: int, vocab: int) -> ModelSp
 def scale_to_fit(spec: ModelSpec, *, max_bytes: float, fmt: str = "bf16", min_layers: int = 4) -> ModelSpec:
     """The largest decoder of ``spec``'s proportions whose weights fit into ``max_bytes``.
 
-    Layers go first (equal layers repeat the same measurement), then the vocabulary down to 32k, then all widths
-    together. The number of experts and top-k stay; one line of ``notes`` says what was cut.
+    Layers go first (equal layers repeat the same measurement), then the vocabulary down to 32k, then all
+    widths together. The number of experts and top-k stay; one line of ``notes`` says what was cut.
     """
     vocab = spec.vocab_size
-    for scale in (1.0, 0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625):
+    for scale in (1.0, 0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625, 0.03125):
         for words in (vocab, min(vocab, 32_768), min(vocab, 4096)):
             tried = _shrink(spec, scale, min_layers, words)
             tables = 2 * WEIGHT_BYTES[fmt] * words * tried.hidden_size

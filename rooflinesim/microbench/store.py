@@ -1,4 +1,5 @@
-"""What ``bench`` writes and reads: a machine's hw_spec, calibration and engine profile as YAML, its primitives as CSV."""
+"""What ``bench`` writes and reads: a machine's hw_spec, calibration and engine profile as YAML, its
+primitives as CSV."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""Timing that can be trusted: warm-up, a pool of cold buffers, medians with spread, noise detected and reported.
+"""Timing that can be trusted: warm-up, a pool of cold buffers, medians with spread, noise detected and
+reported.
 
 A sample is the time of ``inner`` calls divided by ``inner``, less the timer's own cost. Samples are kept, not
 averaged: the result is their median with the inter-quartile range beside it, and says whether it is noisy.
-On CUDA the clock is a pair of events. On a CPU it is the wall clock; with one thread the thread's own CPU time can
-be used instead (``clock="cpu"``), which does not count the time other processes held the core.
+On CUDA the clock is a pair of events. On a CPU it is the wall clock; with one thread the thread's own CPU
+time can be used instead (``clock="cpu"``), which does not count the time other processes held the core.
 
-A neighbour on the same physical core halves the arithmetic rate for seconds at a time and shows in neither clock. A
-*canary* - a fixed product that lives in the cache - is timed before and after every sample; samples during which it
-was slow are set aside, counted, and the share of them is part of the result. The choice never looks at the sample.
+A neighbour on the same physical core halves the arithmetic rate for seconds at a time and shows in neither
+clock. A
+*canary* - a fixed product that lives in the cache - is timed before and after every sample; samples during
+which it was slow are set aside, counted, and the share of them is part of the result. The choice never
+looks at the sample.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -116,14 +119,15 @@ def spread_of(samples: list[float]) -> tuple[float, float]:
 
 
 class Canary:
-    """Two fixed pieces of work whose times say how fast the machine is right now: a product on cached data, a cold read.
+    """Two fixed pieces of work whose times say how fast the machine is right now: a product on cached
+    data, a cold read.
 
-    ``quiet()`` compares each with the fast end of its own history; above ``LIMIT`` times that, something shares the
-    core or the memory bus. One canary serves a whole session, so that primitives and models are measured at the same
-    speed of the machine. On CUDA nothing is checked.
+    ``quiet()`` compares each with the fast end of its own history; above ``LIMIT`` times that, something
+    shares the core or the memory bus. One canary serves a whole session, so that primitives and models are
+    measured at the same speed of the machine. On CUDA nothing is checked.
     """
 
-    LIMIT = 1.2
+    LIMIT = 1.3
     READ_BYTES = 4 * 2**20
 
     def __init__(
@@ -192,13 +196,41 @@ class Canary:
         return max((spread_of(times)[1] for times in self.history.values() if times), default=0.0)
 
 
+@dataclass(frozen=True)
+class Gathered(Generic[T]):
+    """Samples, and which of them were taken while the canary was quiet before and after."""
+
+    every: tuple[T, ...]
+    good: tuple[T, ...]
+
+    #: With fewer undisturbed samples than this, all are used and the result is called noisy.
+    ENOUGH: ClassVar[int] = 3
+
+    @property
+    def gated(self) -> bool:
+        """Whether enough samples were undisturbed."""
+        return len(self.good) >= self.ENOUGH
+
+    @property
+    def chosen(self) -> tuple[T, ...]:
+        """The undisturbed samples, or all when too few were."""
+        return self.good if self.gated else self.every
+
+    @property
+    def aside_frac(self) -> float:
+        """Share of samples that were disturbed."""
+        return 1.0 - len(self.good) / len(self.every)
+
+    def __add__(self, other: Gathered[T]) -> Gathered[T]:
+        """Both runs together."""
+        return Gathered(self.every + other.every, self.good + other.good)
+
+
 def gather(
     sample: Callable[[], T], *, canary: Canary | None, n: int, budget_s: float, limit_s: float
-) -> tuple[list[T], float, bool]:
-    """Undisturbed samples: at least ``n`` and until ``budget_s``; after ``limit_s`` whatever there is.
-
-    Returns the samples, the share that was set aside, and whether enough were undisturbed (else all are returned).
-    """
+) -> Gathered[T]:
+    """Sample until ``n`` are undisturbed and ``budget_s`` has passed; after ``limit_s`` stop with whatever
+    there is."""
     good: list[T] = []
     every: list[T] = []
     begin = time.perf_counter()
@@ -210,21 +242,19 @@ def gather(
             or (spent >= limit_s and len(every) >= n)
             or len(good) >= 60
         ):
-            break
+            return Gathered(tuple(every), tuple(good))
         item = sample()
         after = canary.quiet() if canary is not None else True
         every.append(item)
         if before and after:
             good.append(item)
         before = after
-    aside = 1.0 - len(good) / len(every)
-    enough = len(good) >= min(n, 3)
-    return (good if enough else every), aside, enough
 
 
 def _sample_of(fn: Callable[[], object], clock: Clock, inner: int, over: float) -> Callable[[], float]:
     def on_device() -> float:
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        event: Any = torch.cuda.Event  # untyped in torch
+        start, stop = event(enable_timing=True), event(enable_timing=True)
         start.record()
         for _ in range(inner):
             fn()
@@ -251,10 +281,11 @@ def measure(
     overhead_s: float | None = None,
     canary: Canary | None = None,
 ) -> Timing:
-    """Time ``fn``: warm up, choose how many calls make one sample, gather undisturbed samples, take the median.
+    """Time ``fn``: warm up, choose how many calls make one sample, gather undisturbed samples, take the
+    median.
 
-    Sampling lasts ``budget_s``; up to 8 times that while the machine is disturbed. A call that alone exceeds the budget
-    is sampled 3 times.
+    Sampling lasts ``budget_s``; up to 3 times that while the machine is disturbed. A call that alone
+    exceeds the budget is sampled 3 times.
     """
     for _ in range(warm_up):
         fn()
@@ -264,11 +295,11 @@ def measure(
     once = read_clock("cuda" if clock == "cuda" else "wall") - start
     inner = max(1, round(MIN_SAMPLE_S / max(once, 1e-9)))
     n = min_samples if once * min_samples <= 4.0 * budget_s else 3
-    samples, aside, gated = gather(
-        _sample_of(fn, clock, inner, over), canary=canary, n=n, budget_s=budget_s, limit_s=8.0 * budget_s
+    found = gather(
+        _sample_of(fn, clock, inner, over), canary=canary, n=n, budget_s=budget_s, limit_s=3.0 * budget_s
     )
-    median_s, spread = spread_of(samples)
-    return Timing(median_s, spread, len(samples), aside, gated)
+    median_s, spread = spread_of(list(found.chosen))
+    return Timing(median_s, spread, len(found.chosen), found.aside_frac, found.gated)
 
 
 class Pool:
@@ -305,7 +336,7 @@ class Noise:
     """How quiet the machine was: spread of the canary over a run, and how often it was slow."""
 
     spread_frac: float  # inter-quartile range / median of the canary
-    slow_frac: float  # share of its times above 1.2 x its fastest twentieth
+    slow_frac: float  # share of its times above 1.3 x its fastest twentieth
     load: float  # running processes, one-minute average; 0 where the system does not say
 
     @property
@@ -319,7 +350,7 @@ class Noise:
         state = "noisy machine: something else uses this core" if self.noisy else "quiet machine"
         return (
             f"{state} (fixed work varied by {100 * self.spread_frac:.0f} % between quartiles and was slow "
-            f"{100 * self.slow_frac:.0f} % of the time; load {self.load:.1f}); disturbed samples were set aside"
+            f"{100 * self.slow_frac:.0f} % of the time; load {self.load:.1f}); disturbed samples set aside"
         )
 
 

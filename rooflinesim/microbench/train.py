@@ -1,7 +1,8 @@
 """Small language models trained here, in minutes, on text that ships with Python: so that acceptance is real.
 
-Target, draft LM and EAGLE head learn the standard library's own sources, byte by byte (128 symbols). The drafts learn
-the *target's* distribution on that text (distillation), as real drafts do. Seeded; kept in a cache directory.
+Target, draft LM and EAGLE head learn the standard library's own sources, byte by byte (128 symbols). The
+drafts learn the *target's* distribution on that text (distillation), as real drafts do. Seeded; kept in a
+cache directory.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rooflinesim.errors import InputError
 from rooflinesim.microbench import BENCHMARK_VERSION
@@ -139,7 +140,7 @@ def _fit(
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimiser.step()
-        if step >= 0.9 * n_steps:
+        if step >= int(0.9 * n_steps):
             late.append(float(loss.detach()))
         tell((step + 1) / n_steps)
     return sum(late) / len(late)
@@ -178,7 +179,7 @@ def train(recipe: Recipe, *, progress: Progress | None = None) -> Trained:
 
     def target_loss(batch: Tensor) -> Tensor:
         logits = target.logits(target(batch[:, :-1], positions))
-        return F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
     loss = _fit(target, target_loss, learn, recipe, recipe.target_steps, teller("target"))
     done += work["target"]
@@ -199,7 +200,8 @@ def train(recipe: Recipe, *, progress: Progress | None = None) -> Trained:
     init_weights(eagle, seed=recipe.seed + 2)
 
     def eagle_loss(batch: Tensor) -> Tensor:
-        """Two unrolled passes: on true states, then on the head's own, so that deep drafts do not fall apart."""
+        """Two unrolled passes: on true states, then on the head's own, so that deep drafts do not fall
+        apart."""
         with torch.no_grad():
             hidden = target(batch[:, :-1], positions)
             soft = target.logits(hidden).softmax(-1)
@@ -210,7 +212,7 @@ def train(recipe: Recipe, *, progress: Progress | None = None) -> Trained:
         return (
             _cross(target.logits(first), soft[:, 1:])
             + _cross(target.logits(second), soft[:, 2:])
-            + 0.5 * F.smooth_l1_loss(first, hidden[:, 1:])
+            + 0.5 * functional.smooth_l1_loss(first, hidden[:, 1:])
         )
 
     _fit(eagle, eagle_loss, learn, recipe, recipe.eagle_steps, teller("EAGLE"))

@@ -1,4 +1,5 @@
-"""Drafters: a draft language model, an EAGLE-style head on hidden states, and n-gram look-up. One protocol."""
+"""Drafters: a draft language model, an EAGLE-style head on hidden states, and n-gram look-up. One
+protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from rooflinesim.microbench.nn import Decoder, EagleHead, KvCache
 
 @dataclass
 class Proposal:
-    """Drafted tokens (N, K), the probabilities they were drawn from (None: deterministic), how many are real."""
+    """Drafted tokens (N, K), the probabilities they were drawn from (None: deterministic), how many are
+    real."""
 
     tokens: Tensor
     q: Tensor | None
@@ -70,10 +72,11 @@ def _pick(logits: Tensor, temperature: float, generator: torch.Generator) -> tup
 
 
 class DraftModel(Stateless):
-    """A small language model of its own. First pass: the last max(2, K+1) committed tokens, then K−1 single ones.
+    """A small language model of its own. First pass: the last max(2, K+1) committed tokens, then K−1
+    single ones.
 
-    Two committed tokens can be missing from its cache after a step that accepted everything (the last draft and the
-    bonus token); rewriting earlier positions with the same tokens changes nothing.
+    Two committed tokens can be missing from its cache after a step that accepted everything (the last
+    draft and the bonus token); rewriting earlier positions with the same tokens changes nothing.
     """
 
     method = "draft_model"
@@ -117,11 +120,13 @@ class DraftModel(Stateless):
 
 
 class Eagle:
-    """EAGLE (Li et al. 2024, arXiv 2401.15077): drafts hidden states. First pass over the last verify's K+1 tokens.
+    """EAGLE (Li et al. 2024, arXiv 2401.15077): drafts hidden states. First pass over the last verify's
+    K+1 tokens.
 
-    Position t of the head reads the target's hidden state at t and the token at t+1, and predicts the hidden state at
-    t+1. After a verify, rows 0..accepted hold true states; the pass runs over all K+1 (a fixed shape, as engines do)
-    and later rows, which belong to rejected tokens, are overwritten by the next pass.
+    Position t of the head reads the target's hidden state at t and the token at t+1, and predicts the
+    hidden state at t+1. After a verify, rows 0..accepted hold true states; the pass runs over all K+1 (a
+    fixed shape, as engines do) and later rows, which belong to rejected tokens, are overwritten by the
+    next pass.
     """
 
     method = "eagle"
@@ -147,8 +152,8 @@ class Eagle:
         positions = torch.arange(width - 1, device=hidden.device).expand(n, width - 1)
         embedded = self.target.embed(sequences.tokens[:, 1:width])
         self.head(embedded, hidden[:, : width - 1], positions, self.cache, width - 1)
-        # the first step drafts after the last prompt token, which the first verify has not read yet: its state is
-        # that of the position before, known from the prompt
+        # the first step drafts after the last prompt token, which the first verify has not read yet: its
+        # state is that of the position before, known from the prompt
         rows = torch.arange(n, device=hidden.device)
         self.hidden = hidden[rows, sequences.length - 2].unsqueeze(1)
         self.accepted = torch.zeros(n, dtype=torch.long, device=hidden.device)
@@ -160,8 +165,8 @@ class Eagle:
         assert self.hidden is not None and self.accepted is not None  # begin() ran
         n, width, _ = self.hidden.shape
         rows = torch.arange(n, device=self.hidden.device)
-        # row i of the last verify sits at position length−2−accepted+i of the committed sequence and pairs with the
-        # token that follows it; rows beyond `accepted` pair with stale tokens and are never read
+        # row i of the last verify sits at position length−2−accepted+i of the committed sequence and pairs
+        # with the token that follows it; rows beyond `accepted` pair with stale tokens and are never read
         at = (sequences.length - 2 - self.accepted).unsqueeze(1) + torch.arange(width, device=rows.device)
         tokens = sequences.tokens.gather(1, (at + 1).clamp(max=sequences.tokens.shape[1] - 1))
         span = min(sequences.longest - 1 + width, sequences.tokens.shape[1])
@@ -202,7 +207,8 @@ class Eagle:
 
 
 class Ngram(Stateless):
-    """Look-up: the longest suffix (``longest`` down to ``shortest`` tokens) seen earlier; propose what followed it."""
+    """Look-up: the longest suffix (``longest`` down to ``shortest`` tokens) seen earlier; propose what
+    followed it."""
 
     method = "ngram"
 

@@ -70,7 +70,8 @@ class Engine:
 
     @torch.no_grad()
     def begin(self, prompts: Tensor, *, slots: int, lengths: Tensor | None = None) -> None:
-        """Prefill: fill the caches of target and drafter. The prompt's last token is left to the first step."""
+        """Prefill: fill the caches of target and drafter. The prompt's last token is left to the first
+        step."""
         self.sequences = Sequences.of_prompts(prompts, slots=slots, lengths=lengths)
         n, width = prompts.shape
         self.ids = torch.arange(n)
@@ -129,7 +130,8 @@ class Engine:
         return record
 
     def snapshot(self) -> Snapshot:
-        """The committed state. Caches need no copy: slots past a sequence's length are overwritten before use."""
+        """The committed state. Caches need no copy: slots past a sequence's length are overwritten before
+        use."""
         drafter = self.drafter.save() if self.drafter is not None else None
         sequences = self.sequences
         return Snapshot(sequences.tokens.clone(), sequences.length.clone(), sequences.longest, drafter)
@@ -147,7 +149,8 @@ class Engine:
         return self.recorder
 
     def generate(self, *, targets: Tensor, policy: Policy) -> list[list[int]]:
-        """Decode until sequence i has ``targets[i]`` new tokens; finished ones leave the batch, which shrinks.
+        """Decode until sequence i has ``targets[i]`` new tokens; finished ones leave the batch, which
+        shrinks.
 
         Returns the new tokens of every sequence, cut to its target.
         """

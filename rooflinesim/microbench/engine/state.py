@@ -47,8 +47,9 @@ class Sequences:
         return self.tokens.gather(1, positions), positions
 
     def commit(self, drafts: Tensor, accepted: Tensor, following: Tensor) -> None:
-        """Append the accepted drafts and the token that follows them; what lies behind is overwritten later."""
-        n, k = drafts.shape
+        """Append the accepted drafts and the token that follows them; what lies behind is overwritten
+        later."""
+        k = drafts.shape[1]
         block = torch.cat((drafts, following.unsqueeze(1)), dim=1)
         block = block.scatter(1, accepted.unsqueeze(1), following.unsqueeze(1))
         at = self.length.unsqueeze(1) + torch.arange(k + 1, device=drafts.device)

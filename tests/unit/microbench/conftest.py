@@ -17,7 +17,8 @@ def _one_thread():
 
 @pytest.fixture
 def make_decoder():
-    """Build a random decoder in fp64: exact arithmetic up to 1e-12, so that greedy outputs can be compared."""
+    """Build a random decoder in fp64: exact arithmetic up to 1e-12, so that greedy outputs can be
+    compared."""
     from rooflinesim.microbench.nn import Decoder, init_weights
     from rooflinesim.microbench.shapes import decoder_spec
 

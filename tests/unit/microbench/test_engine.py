@@ -1,4 +1,5 @@
-"""The engine is lossless: greedy output is equal, sampled output has the target's distribution, caches agree."""
+"""The engine is lossless: greedy output is equal, sampled output has the target's distribution, caches
+agree."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def test_the_chi_square_can_fail(make_decoder):
 
 
 def test_acceptance_rate_is_the_overlap_of_the_two_distributions():
-    """Leviathan et al. 2023, theorem 3.5: P(accept) = Σ min(p, q); and the emitted token is distributed as p."""
+    """Leviathan et al. 2023, theorem 3.5: P(accept) = Σ min(p, q); and the emitted token is distributed as
+    p."""
     p = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64)
     q = torch.tensor([0.1, 0.3, 0.4, 0.2], dtype=torch.float64)
     n = 200_000

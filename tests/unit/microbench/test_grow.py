@@ -85,5 +85,7 @@ def test_shrinking_is_refused_with_the_reason(make_decoder):
     with pytest.raises(InputError, match="cannot shrink"):
         grow_decoder(
             make_decoder(vocab=40).float(),
-            decoder_spec(id="s", hidden=16, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=8, inner=48, vocab=40),
+            decoder_spec(
+                id="s", hidden=16, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=8, inner=48, vocab=40
+            ),
         )
