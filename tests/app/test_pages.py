@@ -57,6 +57,8 @@ def test_every_example_draws_what_predict_says(open_page, name):
         context_tokens=(held["ctx"],),
         k_max=held["kmax"],
         workload=held["workload"],
+        al=f"{held['alk']}:{held['al']:g}" if held["form"] == "al" else None,
+        max_num_seqs=held["seqs"] or None,
     )
     point = predict(asked).points[0]
     shown = metrics(page)
