@@ -48,7 +48,7 @@ def family_log_sd(families: dict[str, FloatArray], log_sd: dict[str, float]) -> 
 def model_log_sd(step: StepTime) -> tuple[float, float]:
     """(σ of every step, σ of the speculative round alone) beyond the kernel fits; nothing for the bare
     roofline."""
-    known = any(sd > 0.0 for sd in step.log_sd.values())
+    known = any(sd > 0.0 for family, sd in step.log_sd.items() if family != "host")
     return (STEP_LOG_SD, ROUND_LOG_SD) if known else (0.0, 0.0)
 
 
