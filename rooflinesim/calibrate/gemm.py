@@ -27,8 +27,8 @@ FORMATS: Final[dict[str, str]] = {
 }
 #: token counts that engines capture as graphs, and the even prefill sizes of the tables
 CAPTURED: Final = np.array([1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)])
-#: One row above a tile: what the sizes between 256 and 512 cost, which no table holds. Fitted for 16 bit only:
-#: in 8 bit the odd count also misaligns the vector of row scales, which captured sizes never do.
+#: One row above a tile: what the sizes between 256 and 512 cost, which no table holds. Fitted for 16 bit: in
+#: 8 bit the odd count also misaligns the vector of row scales, which captured sizes never do.
 ABOVE_TILE: Final = np.array([129, 161, 193, 225, 257, 513, 769, 1025])
 ABOVE_TILE_FORMATS: Final = {"bf16"}
 PREFILL: Final = np.array([768, 1024, 1280, 1536, 1792, 2048, 2304, 2560, 3072, 4096, 8192, 16384])
@@ -52,9 +52,9 @@ PARAMS: Final = (
     Param("occupancy_exp", 0.1, 0.0, 0.6),
 )
 TILES: Final = tuple(itertools.product((16, 64, 128), (64, 128, 256), (64, 128, 256), (64, 128)))
-#: Kernels inside the timed call that a served checkpoint does not run: their own tables (same rows and
-#: inputs) are subtracted before the fit. Static input scales need no ``computescale``; TensorRT-LLM writes the
-#: quantised input in the kernel before (sum over ranks with norm, activation, attention): no
+#: Kernels inside the timed call that a served checkpoint does not run: their own tables (same inputs)
+#: are subtracted before the fit. Static input scales need no ``computescale``; TensorRT-LLM writes the
+#: quantised input in the kernel before (sum over ranks with norm, activation, attention), so no
 #: ``scale_matrix``.
 NOT_SERVED: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("vllm", "fp8"): ("computescale",),
