@@ -174,16 +174,32 @@ def _plain(part: str, name: str, family: str, seconds: float, total: float, boun
     return OpRow(part, name, family, 1.0, seconds, seconds / total, bound, 0.0, 0.0, 0.0, 0.0, 0.0, None)
 
 
+#: Below this share of its experts a step still has experts to bring in.
+MOST_EXPERTS_FRAC = 0.9
+#: Attention above this share of the step is worth a word.
+CACHE_FRAC = 0.3
+
+
 def _sentences(answer: Explanation, result: Evaluation) -> tuple[str, ...]:
     """What limits this step and what would help, in plain words."""
     out = []
     by_bound = answer.by_bound
     bound = max(by_bound, key=lambda name: by_bound[name])
     share = by_bound[bound] / answer.step_s
+    experts = [row.experts_read for row in answer.rows if row.part == "verify" and row.experts_read]
+    moe = [layer.moe for layer in answer.resolved.deployment.target.layers if layer.moe is not None]
+    local = moe[0].n_experts / answer.resolved.deployment.parallel.ep if moe else 0.0
+    more_experts = bool(experts and moe) and experts[0] < MOST_EXPERTS_FRAC * local
+    token = (
+        "each drafted token brings in further experts"
+        if more_experts
+        else "a drafted token is nearly free until compute catches up"
+    )
     what = {
-        "memory": "reading weights and cache from device memory; a drafted token is nearly free until "
-        "compute catches up",
-        "compute": "arithmetic; every further drafted token is paid in full",
+        "memory": f"reading weights and cache from device memory; {token}; smaller formats or more "
+        "bandwidth help",
+        "compute": "arithmetic; every further drafted token is paid in full; a faster number format or "
+        "fewer drafts help",
         "launch": "fixed costs per kernel; wider batches and fewer, larger kernels help, "
         "more bandwidth does not",
         "link": "messages between ranks; less tensor parallelism or a faster link helps",
@@ -193,10 +209,13 @@ def _sentences(answer: Explanation, result: Evaluation) -> tuple[str, ...]:
     draft = sum(s for part, s in answer.by_part.items() if part.startswith("draft"))
     if draft > 0:
         out.append(f"Drafting takes {draft / answer.step_s:.0%} of the step.")
-    experts = [row.experts_read for row in answer.rows if row.part == "verify" and row.experts_read]
-    moe = [layer.moe for layer in answer.resolved.deployment.target.layers if layer.moe is not None]
+    cache = sum(row.seconds for row in answer.rows if row.part == "verify" and row.family == "attention")
+    if cache > CACHE_FRAC * answer.step_s:
+        out.append(
+            f"Attention over the cache takes {cache / answer.step_s:.0%}: an FP8 cache or a shorter context "
+            "helps."
+        )
     if experts and moe:
-        local = moe[0].n_experts / answer.resolved.deployment.parallel.ep
         out.append(
             f"Verification reads {experts[0]:.0f} of {local:.0f} experts per layer on the slowest rank."
         )
