@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 
 import typer
@@ -62,18 +64,52 @@ def _root(
 
 def main() -> None:
     """Entry point: errors a user can cause are one line on stderr and exit status 2."""
+    args = sys.argv[1:]
+    only = args[0] if args and args[0] in COMMANDS else None
+    if not args or (len(args) == 1 and only is not None and COMMANDS[only][2]):
+        args = [*args, "--help"]  # a group alone is a question, not a mistake
+    sys.exit(_run(only, args))
+
+
+def _run(only: str | None, args: list[str]) -> int:
+    """The exit status of one command line; says in one line what went wrong."""
     from rooflinesim.errors import RooflinesimError
 
-    first = next((arg for arg in sys.argv[1:] if not arg.startswith("-")), None)
-    only = first if first in COMMANDS and sys.argv[1] == first else None
     try:
-        build(only)()
+        status = build(only)(args, prog_name="rooflinesim", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
     except RooflinesimError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+        return _fail(str(error))
+    except SystemExit as stop:  # both libraries turn a closed pipe into one
+        if isinstance(stop.__context__, BrokenPipeError):
+            return _quiet()
+        return stop.code if isinstance(stop.code, int) else 2
+    except (KeyboardInterrupt, typer.Abort):
+        _quiet()
+        return _fail("interrupted", 130)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        return _quiet()
+    except OSError as error:  # standard output on a full disk; files have errors of their own
+        _quiet()
+        return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
+    except MemoryError:
+        return _fail("not enough memory for this; ask for fewer batches, contexts or K at once")
+    except Exception as error:  # a wrong flag or argument; the parser's classes have no public base
+        if not hasattr(error, "format_message"):
+            raise
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "rooflinesim"
+        return _fail(f"{' '.join(error.format_message().split())} ({where} -h lists what there is)")
+
+
+def _fail(line: str, status: int = 2) -> int:
+    typer.echo(f"error: {line}" if status == 2 else line, err=True)
+    return status
+
+
+def _quiet() -> int:
+    """Nobody reads standard output any more: what is still buffered goes nowhere, silently."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
