@@ -15,8 +15,12 @@ def write_bytes(path: str | Path, data: bytes, *, force: bool = False) -> Path:
     Errors: InputError when the file exists and ``force`` is false, or the folder cannot be written.
     """
     target = Path(path).expanduser()
-    if target.exists() and not force:
-        raise InputError(f"{target}: exists already; use --force to replace it")
+    if target.exists():
+        if not target.is_file():  # a device or folder: a rename would replace the thing itself
+            what = "a folder" if target.is_dir() else "not a regular file"
+            raise InputError(f"{target}: {what}; give the name of a file to write")
+        if not force:
+            raise InputError(f"{target}: exists already; use --force to replace it")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
