@@ -23,11 +23,12 @@ class VerifyCurve:
     seconds: FloatArray
 
     def at(self, rows: FloatArray) -> FloatArray:
-        """Linear between points; beyond the last, along the last slope; below the first, the first value."""
+        """Linear between points; beyond the last, along the last slope (never falling: noise at the end of a
+        curve must not become a negative time); below the first, the first value."""
         inside = np.interp(rows, self.rows, self.seconds)
         if self.rows.size < 2:
             return np.asarray(inside)
-        slope = (self.seconds[-1] - self.seconds[-2]) / (self.rows[-1] - self.rows[-2])
+        slope = max(0.0, (self.seconds[-1] - self.seconds[-2]) / (self.rows[-1] - self.rows[-2]))
         return np.where(rows > self.rows[-1], self.seconds[-1] + slope * (rows - self.rows[-1]), inside)
 
 
@@ -39,7 +40,7 @@ def read_verify_curve(path: str) -> VerifyCurve:
     if file.stat().st_size > MAX_BYTES:
         raise InputError(f"--verify-curve: {path}: larger than {MAX_BYTES // 1_000_000} MB")
     try:
-        with file.open(newline="", encoding="utf-8") as handle:
+        with file.open(newline="", encoding="utf-8-sig") as handle:
             reader = csv.DictReader(line for line in handle if not line.startswith("#"))
             header = [name.strip() for name in reader.fieldnames or []]
             unit = next((u for u in ("ms", "seconds") if u in header), None)
@@ -55,9 +56,10 @@ def read_verify_curve(path: str) -> VerifyCurve:
         if isinstance(error, InputError):
             raise
         raise InputError(f"--verify-curve: {path}: not a CSV of numbers ({error})") from None
-    rows = np.asarray(sorted(points))
-    seconds = np.asarray([points[r] for r in rows])
-    if rows.size == 0 or rows[0] <= 0 or not np.isfinite(seconds).all() or seconds.min() <= 0:
+    pairs = np.asarray(sorted(points.items()), dtype=np.float64).reshape(-1, 2)
+    rows, seconds = pairs[:, 0], pairs[:, 1]
+    finite = np.isfinite(rows).all() and np.isfinite(seconds).all()
+    if rows.size == 0 or not finite or rows[0] <= 0 or seconds.min() <= 0:
         raise InputError(f"--verify-curve: {path}: needs at least one row count >= 1 with a time above 0")
     return VerifyCurve(rows=rows, seconds=seconds)
 
