@@ -45,6 +45,17 @@ class _Loader(_BaseLoader):  # type: ignore[misc]
         result: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return result
 
+    def plain_number(self, node: Any) -> Any:
+        """A number; with colons (YAML 1.1: base 60) the text, so that ``bs: 1:32`` is not 92."""
+        if ":" in node.value:
+            return node.value
+        whole = node.tag.endswith("int")
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.plain_number)
+
 
 @cache
 def spec_root(name: str) -> Path:
@@ -63,10 +74,12 @@ def spec_root(name: str) -> Path:
 def read_text(path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> str:
     """Text of a file no larger than ``max_bytes``; a one-line :class:`SpecError` otherwise."""
     try:
-        size = path.stat().st_size
-        if size > max_bytes:
+        with path.open("rb") as file:  # bounded: the size of a pipe or device says nothing
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            size = max(path.stat().st_size, len(data))
             raise SpecError(f"{path}: {size} bytes, at most {max_bytes} are read")
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SpecError(f"{path}: not UTF-8 text") from None
     except OSError as error:
@@ -111,7 +124,7 @@ def read_yaml(path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
         raise SpecError(f"{path}: {where}{getattr(error, 'problem', None) or 'not YAML'}") from None
     except SpecError:
         raise
-    except (RecursionError, ValueError) as error:
+    except (RecursionError, ValueError, TypeError) as error:  # TypeError: a list or mapping as a key
         raise SpecError(f"{path}: not readable as YAML ({type(error).__name__})") from None
     if not isinstance(data, dict):
         raise SpecError(f"{path}: a mapping 'key: value' is expected, got {type(data).__name__}")
