@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -152,15 +152,44 @@ FLAGS: dict[str, Any] = {
 _LISTS = {"bs": ("batch_sizes", "--bs"), "ctx": ("context_tokens", "--ctx")}
 
 
+#: What a scenario file may call a field, beside its own name: the flag's.
+_ALIASES = {"bs": "batch_sizes", "ctx": "context_tokens", "draft_kv_budget": "draft_kv_budget_tokens"}
+_TEXTS = ("accept", "al", "marginal", "conditional")
+
+
+def file_fields(data: Mapping[Any, Any]) -> dict[str, Any]:
+    """The fields of a scenario file, which may be written as on the command line.
+
+    >>> file_fields({"bs": "1:3", "ctx": 512, "k-max": 4, "accept": 0.7, "marginal": [0.7, 0.4]})
+    {'batch_sizes': (1, 2, 3), 'context_tokens': (512,), 'k_max': 4, 'accept': '0.7', 'marginal': '0.7,0.4'}
+    """
+    flags = dict(_LISTS.values())
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        name = str(key).replace("-", "_")
+        name = _ALIASES.get(name, name)
+        if name in out:
+            raise InputError(f"--scenario: {key} is given twice")
+        if name in flags and isinstance(value, str | int) and not isinstance(value, bool):
+            value = parse_list(str(value), flag=flags[name])
+        elif name in _TEXTS and _is_number(value):
+            value = f"{value:g}"
+        elif name in _TEXTS and isinstance(value, list) and all(_is_number(item) for item in value):
+            value = ",".join(f"{item:g}" for item in value)
+        out[name] = value
+    return out
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def build_scenario(values: dict[str, Any]) -> Scenario:
     """A Scenario from flags and, under them, a scenario file. Only what was given is set."""
     fields: dict[str, Any] = {}
     file = values.pop("scenario", None)
     if file is not None:
-        data = read_yaml(Path(file))
-        if not isinstance(data, dict):
-            raise InputError(f"--scenario: {file}: not a mapping of scenario fields")
-        fields.update(data)
+        fields.update(file_fields(read_yaml(Path(file))))
     for name, value in values.items():
         if value is None:
             continue
@@ -173,8 +202,8 @@ def build_scenario(values: dict[str, Any]) -> Scenario:
         return Scenario(**fields)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "scenario"
-        flag = {"batch_sizes": "bs", "context_tokens": "ctx"}.get(where, where).replace("_", "-")
+        where = str(first["loc"][0]) if first["loc"] else "scenario"
+        flag = {field: name for name, field in _ALIASES.items()}.get(where, where).replace("_", "-")
         allowed = ", ".join(Scenario.model_fields) if first["type"] == "extra_forbidden" else ""
         hint = f"; fields are {allowed}" if allowed else f" (given: {first.get('input')!r})"
         raise InputError(f"--{flag}: {first['msg'].removeprefix('Value error, ')}{hint}") from None

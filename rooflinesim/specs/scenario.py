@@ -6,6 +6,9 @@ from pydantic import Field, field_validator
 
 from rooflinesim.specs.base import Frozen
 
+#: Larger batches and contexts are slips of the keyboard.
+MOST = 1_000_000_000
+
 
 class Parallel(Frozen):
     """Ranks: ``tp`` splits matrices, ``dp`` splits the batch over attention replicas, ``pp`` splits layers.
@@ -93,4 +96,11 @@ class Scenario(Frozen):
     def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
         if not values or any(v < 1 for v in values):
             raise ValueError("needs one or more whole numbers >= 1")
+        if max(values) > MOST:
+            raise ValueError(f"holds {max(values)}, at most {MOST:,} is meaningful")
         return values
+
+    @field_validator("weights", "experts", "kv", "draft_weights")
+    @classmethod
+    def _any_case(cls, value: str | None) -> str | None:
+        return None if value is None else value.strip().lower().replace("_", "-")
