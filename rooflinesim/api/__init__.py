@@ -1,7 +1,7 @@
 """The façade: what the command line, the app, notebooks and tests call. Every verb takes a Scenario."""
 
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
-from rooflinesim.api.predict import Point, Prediction, Row, as_json, predict
+from rooflinesim.api.predict import Point, Prediction, Row, as_json, memory_json, predict
 from rooflinesim.api.resolve import Resolved, resolve
 from rooflinesim.specs.scenario import Scenario
 
@@ -15,6 +15,7 @@ __all__ = [
     "as_json",
     "evaluate",
     "fit_memory",
+    "memory_json",
     "predict",
     "resolve",
 ]

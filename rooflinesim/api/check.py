@@ -9,7 +9,7 @@ from typing import Any
 
 from rooflinesim.api.emit import lint_config
 from rooflinesim.api.resolve import Resolved, resolve
-from rooflinesim.api.schedule import ScheduleAnswer, default_max_batch, graph_limit, rate, schedule
+from rooflinesim.api.schedule import ScheduleAnswer, checked_max_batch, graph_limit, rate, schedule
 from rooflinesim.engines import Finding, ReadSchedule, parse_schedule
 from rooflinesim.engines.schedules import load_config
 from rooflinesim.errors import RooflinesimError
@@ -43,7 +43,7 @@ def check_schedule(
 ) -> CheckedSchedule:
     """Read a schedule of any engine, expand it as the engine does, and rate it."""
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
-    top = max_batch or default_max_batch(resolved)
+    top = checked_max_batch(resolved, max_batch)
     config = load_config(file)
     read = parse_schedule(config, engine=engine, max_batch=top, num_speculative_tokens=num_speculative_tokens)
     given = Schedule.from_k_by_batch(list(read.expand(top)))

@@ -10,11 +10,15 @@ import numpy as np
 
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
+from rooflinesim.errors import InputError
+from rooflinesim.memory import Footprint
 from rooflinesim.solver import break_even_batch
-from rooflinesim.specs.scenario import Scenario
+from rooflinesim.specs.scenario import Parallel, Scenario
 from rooflinesim.units import GIB
 
 SCHEMA = 1
+#: Rows with error bars: each holds hundreds of draws, so a larger table would fill the memory.
+MAX_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,12 @@ def predict(scenario: Scenario, *, seed: int = 0) -> Prediction:
     >>> answer.points[0].batch_size, answer.points[0].rows[0].k
     (64, 0)
     """
+    asked = len(scenario.batch_sizes) * len(scenario.context_tokens) * (scenario.k_max + 1)
+    if asked > MAX_ROWS:
+        raise InputError(
+            f"predict: {asked:,} rows (batches x contexts x K), at most {MAX_ROWS:,}; "
+            "sweep writes larger grids"
+        )
     resolved = resolve(scenario)
     result = evaluate(resolved, seed=seed)
     points = tuple(
@@ -194,6 +204,21 @@ def dominant_bound(result: Evaluation, at: tuple[int, int, int]) -> str:
 
 def _within(at: tuple[int, int, int], shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if size == 1 else index for index, size in zip(at, shape, strict=True))
+
+
+def memory_json(memory: Footprint, *, parallel: Parallel) -> dict[str, Any]:
+    """Where the memory of one rank goes, in bytes; keys may be added, never renamed."""
+    return {
+        "capacity_bytes": memory.capacity_bytes,
+        "usable_bytes": memory.usable_bytes,
+        "fixed": [{"name": f.name, "size_bytes": f.size_bytes, "note": f.note} for f in memory.fixed],
+        "free_bytes": memory.free_bytes,
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
+        "kv_bytes_per_seq": memory.kv_bytes_per_seq,
+        "state_bytes_per_seq": memory.state_bytes_per_seq,
+        "lookahead_bytes_per_seq": memory.lookahead_bytes_per_seq,
+        "largest_batch": memory.largest_batch(parallel=parallel),
+    }
 
 
 def _num(value: float | None) -> float | None:

@@ -13,6 +13,7 @@ from rooflinesim.api.resolve import Resolved, resolve
 from rooflinesim.engines import EngineText, emit_schedule
 from rooflinesim.errors import InputError
 from rooflinesim.graphs import captured_requests, max_graph_batch
+from rooflinesim.memory import Footprint
 from rooflinesim.schedule import (
     CaptureCost,
     ContextSchedule,
@@ -24,6 +25,7 @@ from rooflinesim.schedule import (
     solve_schedule_over_context,
 )
 from rooflinesim.specs.scenario import Scenario
+from rooflinesim.units import GIB
 
 #: Seconds to capture one graph: vLLM reports 67 full graphs of an 8B model in about 20 s on H100 (a guess
 #: elsewhere).
@@ -48,13 +50,42 @@ class ScheduleAnswer:
         return self.solved.schedule
 
 
+#: The table is solved at every batch from 1 on; no engine runs more requests at once than this.
+MAX_BATCH = 16_384
+
+
 def default_max_batch(resolved: Resolved) -> int:
     """Largest batch worth scheduling: what the engine admits and the memory holds, at least 1."""
-    context = max(resolved.scenario.context_tokens)
-    fits = fit_memory(resolved, context_tokens=context, k=resolved.scenario.k_max).largest_batch(
-        parallel=resolved.deployment.parallel
+    fits = _memory(resolved).largest_batch(parallel=resolved.deployment.parallel)
+    return max(1, min(resolved.deployment.max_num_seqs, fits, MAX_BATCH))
+
+
+def checked_max_batch(resolved: Resolved, asked: int | None) -> int:
+    """The batch asked for, within reason, else the default."""
+    if asked is None:
+        return default_max_batch(resolved)
+    if not 1 <= asked <= MAX_BATCH:
+        raise InputError(f"--max-batch: {asked} is not in 1..{MAX_BATCH}")
+    return asked
+
+
+def _memory(resolved: Resolved) -> Footprint:
+    """The footprint at the longest context and the largest K."""
+    scenario = resolved.scenario
+    return fit_memory(resolved, context_tokens=max(scenario.context_tokens), k=scenario.k_max)
+
+
+def _memory_notes(resolved: Resolved, top: int) -> tuple[str, ...]:
+    """Words for a table that reaches past what fits."""
+    memory, parallel = _memory(resolved), resolved.deployment.parallel
+    short = memory.short_bytes(batch_size=top, parallel=parallel)
+    if short <= 0:
+        return ()
+    fits = memory.largest_batch(parallel=parallel)
+    return (
+        f"batch {top} does not fit in memory, short by {short / GIB:.1f} GiB per rank "
+        f"(largest batch that fits: {fits}); the table ignores that",
     )
-    return max(1, min(resolved.deployment.max_num_seqs, fits if fits > 0 else 1))
 
 
 def schedule(
@@ -75,7 +106,7 @@ def schedule(
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
     if resolved.deployment.method == "none":
         raise InputError("schedule: --draft none has no K to choose")
-    top = max_batch or default_max_batch(resolved)
+    top = checked_max_batch(resolved, max_batch)
     options: dict[str, Any] = {
         "max_regret_frac": max_regret_frac,
         "max_distinct": max_distinct,
@@ -139,7 +170,7 @@ def _solve(
         by_context=by_context,
         capture=graph_cost(resolved, solved.schedule.distinct_k),
         max_batch=top,
-        notes=solved.notes,
+        notes=(*solved.notes, *_memory_notes(resolved, top)),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rooflinesim.api import Scenario, as_json, fit_memory
+from rooflinesim.api import Scenario, as_json, fit_memory, memory_json
 from rooflinesim.api import predict as predict_verb
 from rooflinesim.cli.options import with_scenario
 from rooflinesim.cli.out import show, show_json
@@ -18,7 +18,11 @@ def predict(
     explain: Annotated[
         int | None,
         typer.Option(
-            "--explain", help="Also show every op of the step at this K (-1: the best K).", show_default=False
+            "--explain",
+            help="Also show every op of the step at this K (-1: the best K).",
+            min=-1,
+            max=64,
+            show_default=False,
         ),
     ] = None,
     memory: Annotated[
@@ -49,6 +53,10 @@ def predict(
             from rooflinesim.api.explain import explain_json
 
             data["explain"] = explain_json(explanation)
+        if memory:
+            point = answer.points[0]
+            footprint = fit_memory(answer.resolved, context_tokens=point.context_tokens, k=point.best_k)
+            data["memory"] = memory_json(footprint, parallel=answer.resolved.deployment.parallel)
         show_json(data)
     else:
         from rooflinesim.report import explanation_view, prediction_view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -58,6 +59,7 @@ def schedule(
         typer.Option(
             "--max-k",
             help="K the server was started with (num_speculative_tokens), for --check.",
+            min=0,
             rich_help_panel=PANEL,
             show_default=False,
         ),
@@ -71,6 +73,7 @@ def schedule(
         typer.Option(
             "--distinct",
             help="At most so many different K >= 1 (each costs graph captures).",
+            min=1,
             rich_help_panel=PANEL,
             show_default=False,
         ),
@@ -80,6 +83,7 @@ def schedule(
         typer.Option(
             "--hysteresis",
             help="No range shorter than this many batches, unless it pays.",
+            min=1,
             rich_help_panel=PANEL,
         ),
     ] = 1,
@@ -157,7 +161,9 @@ def _shares(mix: str | None, scenario: Scenario) -> list[float] | None:
         shares = [float(part) for part in mix.split(",")]
     except ValueError:
         raise InputError(f"--mix: {mix!r} is not a list of numbers with commas between them") from None
-    if len(shares) != len(scenario.context_tokens) or min(shares) < 0 or sum(shares) <= 0:
+    total = sum(shares)
+    usable = min(shares) >= 0 and 0 < total < math.inf
+    if len(shares) != len(scenario.context_tokens) or not usable:
         raise InputError(
             f"--mix: {mix!r} needs one share >= 0 for each of the {len(scenario.context_tokens)} contexts"
         )

@@ -18,6 +18,8 @@ from rooflinesim.errors import InputError
 from rooflinesim.output import write_bytes
 
 FORMATS = ("csv", "parquet", "json")
+#: All columns are held until they are written: about 0.25 kB a point.
+MAX_POINTS = 10_000_000
 
 
 @with_scenario
@@ -42,6 +44,9 @@ def sweep(
             raise InputError(f"--out: {out!r} must end in .csv, .parquet or .json")
         if Path(out).exists() and not force:
             raise InputError(f"{out}: exists already; use --force to replace it")
+    points = len(scenario.batch_sizes) * len(scenario.context_tokens) * (scenario.k_max + 1)
+    if points > MAX_POINTS:
+        raise InputError(f"sweep: {points:,} points, at most {MAX_POINTS:,} in one file; split --bs or --ctx")
     resolved = resolve(scenario)
     total = n_chunks(scenario)
     parts: list[Columns] = []
@@ -87,4 +92,4 @@ def encode(columns: Columns, kind: str, scenario: Scenario) -> bytes:
         "scenario": scenario.model_dump(mode="json"),
         "columns": {name: values.tolist() for name, values in typed.items()},
     }
-    return (json.dumps(document) + "\n").encode()
+    return (json.dumps(document, allow_nan=False) + "\n").encode()
