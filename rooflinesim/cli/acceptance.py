@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rooflinesim.cli.out import show, show_json
+from rooflinesim.errors import InputError
 
 
 def acceptance(
@@ -50,6 +51,16 @@ def acceptance(
         for item in FORMATS.values():
             typer.echo(f"{item.name:28s}{item.what}")
         return
+    stated = {
+        "--accept": accept,
+        "--al": al,
+        "--marginal": marginal,
+        "--conditional": conditional,
+        "--mean-accepted": mean_accepted,
+    }
+    given = [flag for flag, value in stated.items() if value is not None]
+    if files and given:
+        raise InputError(f"acceptance: give files or {given[0]}, not both")
     if files:
         _measured(files, format, k, json_out)
         return

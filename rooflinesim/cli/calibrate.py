@@ -38,7 +38,7 @@ def calibrate(
         str, typer.Option("--name", help="Name of your calibration.", rich_help_panel=PANEL)
     ] = "mine",
     jobs: Annotated[
-        int, typer.Option("--jobs", help="Parallel fits (kernels; joblib).", rich_help_panel=PANEL)
+        int, typer.Option("--jobs", help="Parallel fits (kernels; joblib).", min=1, rich_help_panel=PANEL)
     ] = 1,
     force: Annotated[
         bool, typer.Option("--force", help="Replace existing files.", rich_help_panel=PANEL)

@@ -44,11 +44,16 @@ def _find(name: str) -> tuple[str, Any]:
         ("engine", registry.engine),
         ("node", registry.node),
     )
+    problems: list[str] = []
     for kind, find in finders:
         try:
             return kind, find(name)
-        except (InputError, ValueError):
-            continue
+        except (InputError, ValueError) as error:
+            problems.append(str(error))
+    if name.lower().endswith((".yaml", ".yml", ".json")):  # a file: say what is wrong with it
+        kinds = [p for p in dict.fromkeys(problems) if not p.startswith("unknown ")]
+        one = kinds[0] if len(kinds) == 1 or name.lower().endswith(".json") else None
+        raise InputError(one or f"{name}: no accelerator, model, drafter, engine or node ({kinds[0]}; ...)")
     everything = [n for kind in KINDS for n in getattr(registry, kind)()]
     raise unknown_name("spec", name, everything)
 
