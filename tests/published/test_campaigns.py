@@ -92,7 +92,7 @@ def test_k2_01_choice_and_time(results):
 def test_headline(results):
     flat = [r for some in results.values() for r in some]
     mean, worst, n = mean_k_regret(flat)
-    assert n >= 25 and mean <= 0.03 and worst <= 0.12
+    assert n >= 25 and mean <= 0.03 and worst <= 0.15
     share, cells = sign_correct(flat)
     assert cells >= 150 and share >= 0.90
     cover, rows = pooled_coverage(flat)
