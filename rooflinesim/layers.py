@@ -34,6 +34,7 @@ class Fusion:
     norm_quant: bool = False  # norms and activations write the quantised input of the next product
     allreduce_norm: bool = False
     rope_in_attention: bool = False  # the attention kernel rotates queries and keys and appends them
+    qk_norm_launches: float = 4.0  # norms of queries and keys, copies that make heads contiguous, rotation
     gather_tokens: bool = False  # attention replicas meet at the experts by all-gather and reduce-scatter
 
 
@@ -145,8 +146,9 @@ def attention_ops(walk: Walk, spec: Attention) -> list[Op]:
     heads, kv_heads = spec.n_heads / tp, max(spec.n_kv_heads / tp, 1.0)
     v_dim = spec.v_head_dim or spec.head_dim
     q_width = heads * spec.head_dim * (2.0 if spec.output_gate else 1.0)
-    # one kernel rotates; norms of queries and keys take one more (on TensorRT-LLM one kernel does both)
-    launches = (0.0 if walk.fusion.rope_in_attention else 1.0) + (1.0 if spec.qk_norm else 0.0)
+    # one kernel rotates; norms of queries and keys come before it and keep it out of the attention kernel
+    plain = 0.0 if walk.fusion.rope_in_attention else 1.0
+    launches = walk.fusion.qk_norm_launches if spec.qk_norm else plain
     core = gqa(
         name=f"attention_{spec.scope}",
         n_seqs=walk.shape.n_seqs,

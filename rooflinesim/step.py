@@ -88,6 +88,7 @@ def engine_fusion(profile: EngineProfile) -> Fusion:
         norm_quant=profile.fused_norm_quant,
         allreduce_norm=profile.fused_allreduce_norm,
         rope_in_attention=profile.fused_rope,
+        qk_norm_launches=profile.qk_norm_launches,
         gather_tokens=profile.dp_exchange == "allgather",
     )
 

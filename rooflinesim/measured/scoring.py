@@ -81,7 +81,7 @@ def predict_rows(rows: Iterable[ServingRow], **override: Any) -> list[ScoredRow]
 
 
 def streamed(deployment: Deployment, interval: int) -> Deployment:
-    """The host's work per request and step, which is that of one streamed answer, done every ``interval`` steps."""
+    """Host work per request (one piece of a streamed answer) done every ``interval`` steps."""
     host = deployment.profile.host
     host = host.model_copy(update={"per_request_s": host.per_request_s / interval})
     return replace(deployment, profile=deployment.profile.model_copy(update={"host": host}))

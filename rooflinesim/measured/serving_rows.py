@@ -84,6 +84,7 @@ class ServingRow:
     ttft_s: float
     precision: str
     provenance: str
+    run: str  # which benchmark run: engine version and date, as far as the file says
     setting: str
     note: str = ""
 
@@ -197,6 +198,33 @@ def provenance(raw: Mapping[str, str]) -> str:
     )
 
 
+def _run(raw: Mapping[str, str]) -> str:
+    date = re.search(r"measured=(\d{4}-\d{2}-\d{2})", raw["silicon_data_source"])
+    return f"{raw['backend_version']} {date.group(1) if date else ''}".strip()
+
+
+def probably_speculative(rows: Iterable[ServingRow]) -> frozenset[int]:
+    """Rows of runs that were probably made with multi-token prediction, told by the file alone.
+
+    The file does not say. A run (version and date) of a model with such layers is taken for speculative when,
+    at up to 8 requests, its TPOT is at most 0.7 of the slowest run with the same columns, in the median of the
+    points they share. Engine updates have gained less between two runs; three drafted tokens halve TPOT.
+    """
+    at: dict[tuple[Any, ...], dict[str, float]] = {}
+    every = [r for r in rows if r.scenario is not None and registry.model(r.model).n_mtp_layers > 0]
+    for r in every:
+        point = ((*r.pair, r.engine, r.precision), r.scenario, r.nominal, r.concurrency, 0)
+        runs = at.setdefault(point, {})
+        runs[r.run] = min(r.tpot_s, runs.get(r.run, math.inf))
+    ratios: dict[tuple[Any, ...], list[float]] = {}
+    for point, runs in at.items():
+        if point[-2] <= 8 and len(runs) > 1:
+            for run, value in runs.items():
+                ratios.setdefault((*point[0], run), []).append(value / max(runs.values()))
+    fast = {key for key, values in ratios.items() if sorted(values)[len(values) // 2] <= 0.7}
+    return frozenset(r.row for r in every if (*r.pair, r.engine, r.precision, r.run) in fast)
+
+
 def _matches(when: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     for key, wanted in when.items():
         allowed = wanted if isinstance(wanted, list) else [wanted]
@@ -266,6 +294,7 @@ def _row(index: int, raw: Mapping[str, str]) -> ServingRow:
         ttft_s=_number(raw, "silicon_ttft_ms", math.nan) * 1e-3,
         precision=facts["precision"],
         provenance=facts["provenance"],
+        run=_run(raw),
         setting=" + ".join(used),
         note=note,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -83,18 +84,22 @@ def effective_tokens(*, batch: FloatArray, query_tokens: FloatArray, rho: float)
 def slowest_rank(*, mean_experts: FloatArray, n_local: float, n_ranks: int) -> FloatArray:
     """Expected largest number of distinct experts over ``n_ranks`` ranks, given the mean per rank.
 
-    Each rank's count is close to binomial(n_local, mean/n_local); the expected maximum of r normal draws is
-    about
-    mean + σ·√(2 ln r), bounded by n_local. The slowest rank sets the time. One rank: the mean itself.
+    Each rank's count is close to binomial(n_local, mean/n_local). The expected maximum of r normal draws is
+    μ + σ·z, z = Φ⁻¹((r − 3/8)/(r + 1/4)) (Blom; 1.43 for r = 8, by simulation 1.42; the often quoted
+    √(2 ln r), 2.04, is an upper bound). Bounded by n_local. The slowest rank sets the time; one rank has
+    the mean.
 
     >>> float(slowest_rank(mean_experts=np.array(16.0), n_local=16, n_ranks=8))
     16.0
+    >>> round(float(slowest_rank(mean_experts=np.array(8.0), n_local=32, n_ranks=8)), 2)
+    11.51
     """
     if n_ranks <= 1:
         return mean_experts
     share = np.clip(mean_experts / n_local, 0.0, 1.0)
     sigma = np.sqrt(n_local * share * (1.0 - share))
-    return np.minimum(mean_experts + sigma * math.sqrt(2.0 * math.log(n_ranks)), n_local)
+    largest = NormalDist().inv_cdf((n_ranks - 0.375) / (n_ranks + 0.25))
+    return np.minimum(mean_experts + sigma * largest, n_local)
 
 
 def routed_experts(
