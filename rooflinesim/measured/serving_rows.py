@@ -206,9 +206,9 @@ def _run(raw: Mapping[str, str]) -> str:
 def probably_speculative(rows: Iterable[ServingRow]) -> frozenset[int]:
     """Rows of runs that were probably made with multi-token prediction, told by the file alone.
 
-    The file does not say. A run (version and date) of a model with such layers is taken for speculative when,
-    at up to 8 requests, its TPOT is at most 0.7 of the slowest run with the same columns, in the median of the
-    points they share. Engine updates have gained less between two runs; three drafted tokens halve TPOT.
+    The file does not say. A run (version and date) of a model with such layers is taken for speculative
+    when, at up to 8 requests, its TPOT is at most 0.7 of the slowest run with the same columns, in the median
+    of the points they share. Engine updates have gained less between two runs; drafted tokens halve TPOT.
     """
     at: dict[tuple[Any, ...], dict[str, float]] = {}
     every = [r for r in rows if r.scenario is not None and registry.model(r.model).n_mtp_layers > 0]

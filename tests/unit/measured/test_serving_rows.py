@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
 
 from rooflinesim.errors import InputError
+from rooflinesim.measured.comparison import estimates
 from rooflinesim.measured.scoring import predict_rows
-from rooflinesim.measured.serving_rows import fit_pairs, layout, provenance, read_rows, split, table_path
+from rooflinesim.measured.serving_rows import (
+    fit_pairs,
+    layout,
+    probably_speculative,
+    provenance,
+    read_rows,
+    split,
+    table_path,
+)
 
 COLUMNS = {
     "backend": "vllm",
@@ -114,3 +124,51 @@ def test_coverage_of_the_aggregated_rows(shipped: list) -> None:
     """At least 95 % of all 3,619 rows get an answer (aiconfigurator's own: 76 % of a sample of 828)."""
     answered = [r for r in shipped if r.scenario is not None]
     assert len(answered) / len(shipped) > 0.95
+
+
+def deepseek(tmp_path: Path, *speeds: tuple[str, str, str]) -> list:
+    """Rows of one DeepSeek deployment: (date, concurrency, TPOT in ms)."""
+    changes = [
+        {
+            "backend": "trtllm",
+            "model_path": "deepseek-ai/DeepSeek-R1",
+            "system": "b200_sxm",
+            "batch_size": concurrency,
+            "silicon_tpot_ms": tpot,
+            "silicon_data_source": f"db-dump/2026-04-27; measured={date}T00:00:00.000Z",
+        }
+        for date, concurrency, tpot in speeds
+    ]
+    return read_rows(table(tmp_path, *changes))
+
+
+def test_a_run_twice_as_fast_is_probably_speculative(tmp_path: Path) -> None:
+    """The whole run is marked, also where it gained little; the slow run is not."""
+    rows = deepseek(
+        tmp_path,
+        ("2026-01-29", "4", "10.3"),
+        ("2026-01-29", "8", "11.1"),
+        ("2026-02-05", "4", "5.4"),
+        ("2026-02-05", "8", "6.8"),
+        ("2026-02-05", "128", "20.5"),
+    )
+    assert probably_speculative(rows) == {2, 3, 4}
+
+
+def test_an_engine_update_is_not_taken_for_speculation(tmp_path: Path) -> None:
+    rows = deepseek(tmp_path, ("2025-11-02", "4", "12.0"), ("2026-01-29", "4", "10.3"))
+    assert probably_speculative(rows) == frozenset()
+
+
+def test_models_without_such_layers_are_never_marked(tmp_path: Path) -> None:
+    rows = read_rows(table(tmp_path, {"silicon_tpot_ms": "18"}, {"backend_version": "0.11.2"}))
+    assert probably_speculative(rows) == frozenset()
+
+
+def test_side_by_side_counts(shipped: list) -> None:
+    """300 sampled rows, of which aiconfigurator answered 284; all of pairs that nothing was fitted on."""
+    theirs = estimates()
+    assert len(theirs) == 300
+    assert sum(math.isfinite(tpot) for tpot, _ in theirs.values()) == 284
+    _, held = split(shipped)
+    assert theirs.keys() <= {r.row for r in held}
