@@ -1,4 +1,4 @@
-"""``calibrate my.csv``: numbers put in come back out; what the rows cannot determine is refused, with points."""
+"""``calibrate my.csv``: what was put in comes back; what rows cannot determine is refused, with points."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_one_batch_without_speculation_refuses_the_rest_and_names_points(resolve
 
 
 def test_the_named_points_do_settle_it(resolved, rows):
-    """Adding rows at large batch makes compute_eff determined: the refusal was about the rows, not the model."""
+    """With rows at large batch compute_eff is determined: the refusal was about the rows."""
     few = [r for r in rows if r.batch_size <= 8]
     assert "compute_eff" in {r.name for r in fit_user(resolved, few).refused}
     more = few + [r for r in rows if r.batch_size == 256]
