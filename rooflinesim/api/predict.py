@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
@@ -18,7 +21,25 @@ from rooflinesim.units import GIB
 
 SCHEMA = 1
 #: Rows with error bars: each holds hundreds of draws, so a larger table would fill the memory.
-MAX_ROWS = 50_000
+MAX_ROWS = 20_000
+
+
+#: What can bound an op, in the order of its parts.
+BOUNDS = ("compute", "memory", "link", "launch")
+#: The fields of a row that are plain numbers on the grid.
+NUMBERS = (
+    "draft_s",
+    "verify_s",
+    "sample_s",
+    "host_s",
+    "step_s",
+    "acceptance_length",
+    "goodput_tokens_per_s",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "p_best",
+)
 
 
 @dataclass(frozen=True)
@@ -103,8 +124,16 @@ def predict(scenario: Scenario, *, seed: int = 0) -> Prediction:
         )
     resolved = resolve(scenario)
     result = evaluate(resolved, seed=seed)
+    columns = _columns(result)
+
+    @cache
+    def memory(context_tokens: int, k: int) -> Footprint:
+        return fit_memory(resolved, context_tokens=context_tokens, k=k)
+
     points = tuple(
-        _point(result, i, j) for i in range(result.grid.batch.size) for j in range(result.grid.context.size)
+        _point(result, columns, memory, i, j)
+        for i in range(result.grid.batch.size)
+        for j in range(result.grid.context.size)
     )
     return Prediction(resolved=resolved, points=points, provenance=provenance(resolved))
 
@@ -124,44 +153,57 @@ def provenance(resolved: Resolved) -> dict[str, str]:
     return out
 
 
-def _at(array: np.ndarray[Any, Any], index: tuple[int, int, int], shape: tuple[int, ...]) -> float:
-    return float(np.broadcast_to(array, shape)[index])
+def _columns(result: Evaluation) -> dict[str, NDArray[Any]]:
+    """Every field of a row as an array on the whole grid."""
+    step, nan = result.step, np.full((1, 1, 1), np.nan)
+    out: dict[str, NDArray[Any]] = {
+        "bound": dominant_bounds(result),
+        "draft_s": step.draft_s,
+        "verify_s": step.verify_s,
+        "sample_s": step.sample_s,
+        "host_s": step.host_s,
+        "step_s": step.step_s,
+        "acceptance_length": result.acceptance_length[None],
+        "goodput_tokens_per_s": result.goodput,
+        "speedup": result.speedup,
+        "speedup_low": nan if result.speedup_low is None else result.speedup_low,
+        "speedup_high": nan if result.speedup_high is None else result.speedup_high,
+        "p_best": nan if result.p_best is None else result.p_best,
+    }
+    return {name: np.broadcast_to(array, result.grid.shape) for name, array in out.items()}
 
 
-def _point(result: Evaluation, i: int, j: int) -> Point:
+def _point(
+    result: Evaluation,
+    columns: dict[str, NDArray[Any]],
+    memory_at: Callable[[int, int], Footprint],
+    i: int,
+    j: int,
+) -> Point:
     resolved, grid, step = result.resolved, result.grid, result.step
     shape = grid.shape
     batch, context = int(grid.batch.ravel()[i]), int(grid.context.ravel()[j])
     ks = [int(k) for k in grid.k.ravel()]
     d = resolved.deployment
     best = int(result.best.k[i, j])
-    memory = fit_memory(resolved, context_tokens=context, k=best)
+    memory = memory_at(context, best)
     short = memory.short_bytes(batch_size=batch, parallel=d.parallel)
+    in_graph = np.broadcast_to(step.in_graph, shape)[i, :, j]
+    bounds = columns["bound"][i, :, j]
     rows = []
     for n, k in enumerate(ks):
-        at = (i, n, j)
         flags = []
-        if not d.ideal and d.graphs and not _at(step.in_graph, at, shape):
+        if not d.ideal and d.graphs and not in_graph[n]:
             flags.append("eager: past the largest captured graph")
         if short > 0:
             flags.append("does not fit in memory")
-        need = float(result.break_even_c1[at])
+        need = float(result.break_even_c1[i, n, j])
         rows.append(
             Row(
                 k=k,
-                draft_s=_at(step.draft_s, at, shape),
-                verify_s=_at(step.verify_s, at, shape),
-                sample_s=_at(step.sample_s, at, shape),
-                host_s=_at(step.host_s, at, shape),
-                step_s=_at(step.step_s, at, shape),
-                acceptance_length=_at(result.acceptance_length[None], at, shape),
-                goodput_tokens_per_s=float(result.goodput[at]),
-                speedup=float(result.speedup[at]),
-                speedup_low=_at(_known(result.speedup_low), at, shape),
-                speedup_high=_at(_known(result.speedup_high), at, shape),
-                p_best=_at(_known(result.p_best), at, shape),
+                **{name: float(columns[name][i, n, j]) for name in NUMBERS},
                 break_even_c1=None if math.isnan(need) else need,
-                bound=dominant_bound(result, at),
+                bound=BOUNDS[bounds[n]],
                 flags=tuple(flags),
             )
         )
@@ -184,26 +226,21 @@ def _point(result: Evaluation, i: int, j: int) -> Point:
     )
 
 
-def _known(array: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-    return np.full((1, 1, 1), np.nan) if array is None else array
-
-
-def dominant_bound(result: Evaluation, at: tuple[int, int, int]) -> str:
-    """The bound under which the verify pass spends most of its time at one grid point."""
+def dominant_bounds(result: Evaluation) -> NDArray[np.intp]:
+    """Index into ``BOUNDS``, on the grid: under which bound the verify pass spends most of its time."""
     shape = result.grid.shape
-    spent: dict[str, float] = {}
+    spent = np.zeros((len(BOUNDS), *shape))
+    at = np.arange(len(BOUNDS)).reshape(-1, 1, 1, 1)
     for timed in result.step.verify_pass.timed:
-        name = timed.bound(_within(at, timed.total_shape))
-        spent[name] = spent.get(name, 0.0) + _at(timed.total_s, at, shape)
-    if "eager_launch" in result.step.verify_pass.families:
-        spent["launch"] = spent.get("launch", 0.0) + _at(
-            result.step.verify_pass.families["eager_launch"], at, shape
-        )
-    return max(spent, key=lambda name: spent[name])
-
-
-def _within(at: tuple[int, int, int], shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(0 if size == 1 else index for index, size in zip(at, shape, strict=True))
+        parts = (timed.compute_s, timed.memory_s, timed.link_s, timed.fixed_s)
+        own = np.broadcast_shapes(timed.total_shape, *(part.shape for part in parts))
+        largest = np.argmax(np.stack([np.broadcast_to(part, own) for part in parts]), axis=0)
+        spent += np.where(largest == at, timed.total_s, 0.0)
+    families = result.step.verify_pass.families
+    if "eager_launch" in families:
+        spent[BOUNDS.index("launch")] += families["eager_launch"]
+    out: NDArray[np.intp] = np.argmax(spent, axis=0)
+    return out
 
 
 def memory_json(memory: Footprint, *, parallel: Parallel) -> dict[str, Any]:
