@@ -34,6 +34,11 @@ class Source(Frozen):
     values: Literal["printed", "printed in code", "read from figure coordinates", "user log", "computed"]
     caveats: tuple[str, ...] = ()
 
+    @property
+    def published(self) -> bool:
+        """Whether the numbers are somebody else's, with an address; else they are this project's own."""
+        return self.url.startswith("https://")
+
 
 class ScoreSpec(Frozen):
     """One score of a campaign: what is compared, the bound that must hold, and the target that was set for

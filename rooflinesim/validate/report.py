@@ -76,6 +76,8 @@ def _limits(limits: dict[str, float]) -> str:
 def headline(results: Sequence[Result]) -> list[str]:
     """The figures that matter most, one line each."""
     lines = []
+    own = [r for r in results if not r.published]
+    results = [r for r in results if r.published]
     regret = mean_k_regret(list(results))
     if regret is not None:
         mean, worst, n = regret
@@ -98,6 +100,12 @@ def headline(results: Sequence[Result]) -> list[str]:
         lines.append(
             f"80 % error bars: hold {100 * cover[0]:.0f} % of held-out measurements "
             f"({cover[1]} rows, each campaign weighing the same)"
+        )
+    ours = mean_k_regret(own)
+    if ours is not None:
+        lines.append(
+            f"our own measurements (not counted above): K-regret {100 * ours[0]:.1f} % on average over "
+            f"{ours[2]} batches, {100 * ours[1]:.1f} % at worst"
         )
     return lines
 

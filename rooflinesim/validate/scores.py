@@ -4,7 +4,7 @@ out."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Result:
     bound: dict[str, float] = field(default_factory=dict)
     target: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    published: bool = True
     skipped: tuple[str, ...] = ()
     faster_than_roofline: tuple[str, ...] = ()
     rows: tuple[Predicted, ...] = ()
@@ -158,13 +159,7 @@ def speedup(campaign: Campaign, spec: ScoreSpec) -> Result:
     right, n = same_sign(
         predicted_speedup=[p.value for p in result.rows], measured_speedup=[p.row.value for p in result.rows]
     )
-    return _with(result, sign_correct=right / n if n else None, n_sign=n)
-
-
-def _with(result: Result, **changes: object) -> Result:
-    from dataclasses import replace
-
-    return replace(result, **changes)  # type: ignore[arg-type]
+    return replace(result, sign_correct=right / n if n else None, n_sign=n)
 
 
 def _goodput(row: Measurement) -> float:
@@ -253,4 +248,5 @@ KINDS: dict[str, Callable[[Campaign, ScoreSpec], Result]] = {
 
 def score_campaign(campaign: Campaign) -> list[Result]:
     """All scores of one campaign."""
-    return [KINDS[spec.kind](campaign, spec) for spec in campaign.spec.scores]
+    results = [KINDS[spec.kind](campaign, spec) for spec in campaign.spec.scores]
+    return [replace(result, published=campaign.source.published) for result in results]

@@ -33,7 +33,7 @@ def test_a_campaign_is_exactly_three_files(name):
     assert sorted(p.name for p in (ROOT / name).iterdir()) == sorted(FILES)
     assert re.fullmatch(r"20\d\d_[a-z0-9_]+", name)
     campaign = load_campaign(ROOT / name)
-    assert campaign.source.url.startswith("https://")
+    assert campaign.source.published or campaign.source.url.startswith("rooflinesim bench")
     assert all(spec.bound for spec in campaign.spec.scores)
 
 
@@ -90,7 +90,7 @@ def test_k2_01_choice_and_time(results):
 
 
 def test_headline(results):
-    flat = [r for some in results.values() for r in some]
+    flat = [r for some in results.values() for r in some if r.published]
     mean, worst, n = mean_k_regret(flat)
     assert n >= 25 and mean <= 0.03 and worst <= 0.15
     share, cells = sign_correct(flat)
