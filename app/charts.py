@@ -84,7 +84,7 @@ def _colours(mapping: dict[str, str]) -> Spec:
 
 
 def _legend(title: str | None = None) -> Spec:
-    return {"orient": "bottom", "title": title, "columns": 5}
+    return {"orient": "bottom", "title": title, "columns": 3 if title else 5}
 
 
 def _k_axis(k_max: int) -> Spec:

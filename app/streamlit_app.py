@@ -42,7 +42,10 @@ def body() -> None:
     state.write()
 
 
-st.html("<style>.stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem}</style>")
+st.html(
+    "<style>.stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem}"
+    "[data-testid=stMetricValue]{font-size:1.7rem}</style>"
+)
 state.start()
 sidebar.draw()
 st.segmented_control(
