@@ -138,6 +138,7 @@ def campaign(
         1.0, "--scale", min=0.05, max=1.0, help="Depth of the models, for small machines."
     ),
     quick: bool = typer.Option(False, "--quick", help="Fewer cells."),
+    machine: Path | None = typer.Option(None, "--machine", help="A folder of bench device, used as it is."),
     seed: int = SEED,
 ) -> None:
     """Measure the machine and the speculative engine on trained models (about ten minutes); write
@@ -160,6 +161,7 @@ def campaign(
             scale=scale,
             quick=quick,
             seed=seed,
+            machine_folder=machine,
             progress=tell,
         )
     for result in results:

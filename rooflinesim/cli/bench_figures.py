@@ -68,14 +68,15 @@ def draw(campaign: Campaign, path: Path) -> Path:
     return path
 
 
-def _lines(campaign: Campaign, batches: list[float]) -> list[float]:
-    return list(np.geomspace(min(batches), max(batches), 60))
+def _lines(batches: list[float]) -> list[float]:
+    """Whole batch sizes, evenly spread on a log axis."""
+    return list(np.unique(np.round(np.geomspace(min(batches), max(batches), 60))))
 
 
 def _draw_verify(axis: Any, campaign: Campaign, verify: dict[int, dict[float, Measurement]]) -> None:
     ks = sorted(verify)
     batches = sorted({b for column in verify.values() for b in column})
-    fine = _lines(campaign, batches)
+    fine = _lines(batches)
     model = predicted(campaign, batches=fine, ks=ks, context=_context(campaign))
     seconds = np.broadcast_to(model.verify_s, (len(fine), len(ks), 1))
     for i, k in enumerate(ks):
@@ -100,7 +101,7 @@ def _draw_verify(axis: Any, campaign: Campaign, verify: dict[int, dict[float, Me
 def _draw_speedup(axis: Any, campaign: Campaign, goodput: dict[int, dict[float, Measurement]]) -> None:
     ks = [k for k in sorted(goodput) if k > 0]
     batches = sorted(goodput[0])
-    fine = _lines(campaign, batches)
+    fine = _lines(batches)
     model = predicted(campaign, batches=fine, ks=ks, context=_context(campaign))
     al = lengths(campaign)
     for i, k in enumerate(ks):
@@ -161,7 +162,7 @@ def _draw_lengths(axis: Any, campaign: Campaign) -> None:
     )
     axis.plot([r.k for r in given], [r.value for r in given], "o", mfc="none", color="#1b1b1b", label="given")
     rest = [r for r in rows if r.use == "score"]
-    axis.plot([r.k for r in rest], [r.value for r in rest], "o", color="#1b1b1b", label="measured, predicted")
+    axis.plot([r.k for r in rest], [r.value for r in rest], "o", color="#1b1b1b", label="measured, not given")
     axis.set(xlabel="K", ylabel="acceptance length")
     axis.set_title("Acceptance length from (c1, decay)")
     axis.legend(fontsize=8)

@@ -216,6 +216,8 @@ def rows_of(cells: Sequence[Cell]) -> list[Row]:
     """
     rows: list[Row] = []
     al = acceptance_by_k(cells)
+    # goodput of different K is compared at one context: the mean, which the cells differ from by a few tokens
+    context = round(sum(c.context_tokens for c in cells) / len(cells))
     for cell in cells:
         idle = cell.speculative and cell.k == 0
         use = "given" if idle else "score"
@@ -237,7 +239,8 @@ def rows_of(cells: Sequence[Cell]) -> list[Row]:
         how = f"batch x AL / median step; AL {length:.3f} pooled over batches" if cell.k else ""
         goodput = cell.batch_size * length / cell.step_s
         note = _note(cell, label, how)
-        rows.append(Row("goodput_tokens_per_s", goodput, "tokens/s", use=use, notes=note, **common))
+        at = {**common, "context_tokens": context}
+        rows.append(Row("goodput_tokens_per_s", goodput, "tokens/s", use=use, notes=note, **at))
     largest = max(c.batch_size for c in cells)
     for k, length in al.items():
         if k == 0:

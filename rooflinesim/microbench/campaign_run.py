@@ -17,7 +17,7 @@ from rooflinesim.microbench.env import Machine, probe
 from rooflinesim.microbench.model_bench import Bencher, Cell, deployment, eagle_spec, predict_grid
 from rooflinesim.microbench.nn import torch_dtype
 from rooflinesim.microbench.session import Compared, mean_context, new_canary, part_of
-from rooflinesim.microbench.store import write_machine, write_shapes
+from rooflinesim.microbench.store import StoredMachine, read_machine, write_machine, write_shapes
 from rooflinesim.microbench.timing import Canary, Clock, choose_clock, noise_of, threads
 from rooflinesim.microbench.train import Recipe, Trained, load_or_train, prompts
 from rooflinesim.specs.scenario import Routing
@@ -53,6 +53,7 @@ def run_campaigns(
     scale: float = 1.0,
     quick: bool = False,
     seed: int = 1,
+    machine_folder: Path | None = None,
     recipe: Recipe | None = None,
     progress: Progress | None = None,
 ) -> list[Compared]:
@@ -69,33 +70,37 @@ def run_campaigns(
     results = []
     with threads(machine.n_threads):
         canary = new_canary(chosen, torch_dtype(number))
-        measured = bench_device(
-            device=device,
-            n_threads=n_threads,
-            fmt=number,
-            clock=clock,
-            quick=quick,
-            canary=canary,
-            progress=part_of(progress, 0.2, 0.2),
-        )
-        folder = out / "machines" / measured.gpu.id
-        write_machine(folder, measured)
+        measured: StoredMachine | DeviceResult
+        if machine_folder is not None:
+            measured, folder = read_machine(machine_folder), machine_folder
+        else:
+            result = bench_device(
+                device=device,
+                n_threads=n_threads,
+                fmt=number,
+                clock=clock,
+                quick=quick,
+                canary=canary,
+                progress=part_of(progress, 0.2, 0.2),
+            )
+            measured, folder = result, out / "machines" / result.gpu.id
+            write_machine(folder, result)
         for i, name in enumerate(names):
             plan = camp.PLANS[name](scale=scale)
             plan = replace(plan, seed=seed)
             if quick:
                 plan = camp.smaller(plan, batches=(1, 4, 16), ks=(0, 1, 3))
             tell = part_of(progress, 0.4 + 0.6 * i / len(names), 0.6 / len(names))
-            result = _campaign(plan, trained, measured, canary, chosen, number, machine, quick, tell)
-            _write(out, folder, plan, result, measured, chosen, number)
-            results.append(result)
+            compared = _campaign(plan, trained, measured, canary, chosen, number, machine, quick, tell)
+            _write(out, folder, plan, compared, measured, chosen, number)
+            results.append(compared)
     return results
 
 
 def _campaign(
     plan: camp.CampaignPlan,
     trained: Trained,
-    measured: DeviceResult,
+    measured: StoredMachine | DeviceResult,
     canary: Canary,
     clock: Clock,
     number: str,
@@ -109,6 +114,7 @@ def _campaign(
         n_steps=3 if quick else 5,
         budget_s=0.1,
         rounds=1 if quick else 2,
+        extra_rounds=0 if quick else 2,
         progress=part_of(progress, 0.0, 0.8),
     )
     target, head = camp.build(plan, trained, fmt=number, device=machine.device)
@@ -140,14 +146,14 @@ def _campaign(
     n = 16 if quick else 32
     drained = drains(
         target=target,
-        drafter=Eagle(head, target),
+        drafter=lambda: Eagle(head, target),
         prompts=prompts(trained, n=n, width=plan.prompt_tokens, seed=plan.seed).to(machine.device),
         ranges=list(ranges),
         ks=[k for k in plan.ks if k in (1, 3, 7)],
-        mean_tokens=10.0,
+        mean_tokens=8.0 if quick else 32.0,
         clock=clock,
         canary=canary,
-        n_rounds=1 if quick else 5,
+        n_rounds=1 if quick else 3,
         temperature=plan.temperature,
         seed=plan.seed,
         progress=part_of(progress, 0.8, 0.2),
@@ -160,7 +166,7 @@ def _write(
     folder: Path,
     plan: camp.CampaignPlan,
     result: Compared,
-    measured: DeviceResult,
+    measured: StoredMachine | DeviceResult,
     clock: Clock,
     number: str,
 ) -> None:
@@ -185,7 +191,7 @@ def _write(
         draft=result.draft,
         number=number,
         routing=_routing(plan, result.cells),
-        how=provenance(measured.machine, clock),
+        how=provenance(result.machine, clock),
         noise=result.noise.line,
     )
     for name, text in texts.items():

@@ -257,7 +257,7 @@ def describe_gpu(machine: Machine, rows: tuple[Primitive, ...], fmt: str) -> Gpu
     """A hw_spec whose ceilings are the best rates measured here: the largest cold read or copy, the
     fastest product."""
     source = provenance(machine, "cuda" if machine.device == "cuda" else "wall")
-    streams = [r for r in rows if r.family in ("copy", "read") and r.cold]
+    streams = [r for r in rows if r.family in ("copy", "read")]
     largest = max((r.moved_bytes for r in streams), default=0.0)
     big = [r.moved_bytes / r.timing.median_s for r in streams if r.moved_bytes >= 0.4 * largest]
     products = [float(r.op.flops) / r.timing.median_s for r in rows if r.label == "gemm" and r.op is not None]

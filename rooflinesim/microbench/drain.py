@@ -42,55 +42,85 @@ def long_tail(n: int, *, mean_tokens: float, seed: int) -> Tensor:
     return draw.clamp(min=4.0, max=5.0 * mean_tokens).round().long()
 
 
+class Job:
+    """One policy's run of the job: its own engine, advanced one step at a time."""
+
+    def __init__(self, engine: Engine, policy: Policy | None, lengths: Tensor) -> None:
+        self.engine, self.policy = engine, policy
+        self.start = engine.sequences.length.clone()
+        self.goal = lengths.to(self.start.device)
+        self.seconds = 0.0
+        self.slow: list[bool] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether every sequence has its tokens."""
+        return self.engine.sequences.batch == 0
+
+    def advance(self, canary: Canary | None) -> None:
+        """Drop the sequences that are finished; else one step of the rest."""
+        finished = self.engine.sequences.length - self.start >= self.goal
+        if bool(finished.any()):
+            index = torch.nonzero(~finished).flatten()
+            self.start, self.goal = self.start[index], self.goal[index]
+            self.engine.keep(index)
+            return
+        k = self.policy(self.engine.sequences.batch) if self.policy else 0
+        self.seconds += self.engine.step(k).step_s
+        if canary is not None:
+            self.slow.append(not canary.quiet())
+
+
 def drains(
     *,
     target: Decoder,
-    drafter: Drafter,
+    drafter: Callable[[], Drafter],
     prompts: Tensor,
     ranges: list[tuple[int, int, int]],
     ks: Sequence[int],
     clock: Clock,
     canary: Canary | None,
-    mean_tokens: float = 24.0,
+    mean_tokens: float = 32.0,
     n_rounds: int = 3,
     temperature: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Drain]:
-    """Run the job under every policy, ``n_rounds`` times in turn (so that slow spells hit all alike);
-    medians.
+    """Run the job under every policy ``n_rounds`` times; medians.
 
-    K = 0 of the schedule switches the drafter to catching up only ("SD on, K = 0").
+    Within a round all policies run side by side, one step of whichever has used the least time so far, so that
+    a slow spell of the machine hits all alike. A schedule's K = 0 keeps the drafter's cache in step ("SD on,
+    K = 0").
+    Tokens past a sequence's length are thrown away: a large K wastes some at the end of every output.
     """
     lengths = long_tail(prompts.shape[0], mean_tokens=mean_tokens, seed=seed)
-    slots = prompts.shape[1] + int(lengths.max()) + max(ks) + 4
+    slots = prompts.shape[1] + int(lengths.max()) + 2 * max(ks) + 4
     policies: list[tuple[str, Policy | None]] = [("off", None), *((f"K={k}", fixed(k)) for k in ks)]
     policies.append(("dynamic", scheduled(ranges)))
-    seconds: dict[str, list[float]] = {name: [] for name, _ in policies}
-    slow: dict[str, list[bool]] = {name: [] for name, _ in policies}
-    done = 0
+    rounds: list[dict[str, Job]] = []
+    total = n_rounds * len(policies) * int(lengths.sum())
+    finished = 0
     for turn in range(n_rounds):
+        jobs: dict[str, Job] = {}
         for name, policy in policies:
-            done += 1
-            if progress is not None:
-                progress(done / (n_rounds * len(policies)), f"draining batch, {name}")
             engine = Engine(
-                target, drafter if policy else None, temperature=temperature, seed=seed + turn, clock=clock
+                target, drafter() if policy else None, temperature=temperature, seed=seed + turn, clock=clock
             )
             engine.begin(prompts, slots=slots)
-            quiet: list[bool] = []
-
-            def choose(batch: int, policy: Policy | None = policy, quiet: list[bool] = quiet) -> int:
-                if canary is not None:
-                    quiet.append(canary.quiet())
-                return policy(batch) if policy else 0
-
-            engine.generate(targets=lengths, policy=choose)
-            seconds[name].append(sum(step.step_s for step in engine.recorder.steps))
-            slow[name].extend(not q for q in quiet)
+            jobs[name] = Job(engine, policy, lengths)
+        while any(not job.done for job in jobs.values()):
+            job = min((j for j in jobs.values() if not j.done), key=lambda j: j.seconds)
+            job.advance(canary)
+            if progress is not None:
+                left = sum(int(j.goal.sum()) for j in jobs.values())
+                share = (finished + len(policies) * int(lengths.sum()) - left) / total
+                progress(share, "draining batch")
+        finished += len(policies) * int(lengths.sum())
+        rounds.append(jobs)
     out = []
     for name, _ in policies:
-        median_s, spread = spread_of(seconds[name])
-        share = sum(slow[name]) / len(slow[name]) if slow[name] else 0.0
+        median_s, spread = spread_of([jobs[name].seconds for jobs in rounds])
+        slow = [x for jobs in rounds for x in jobs[name].slow]
+        share = sum(slow) / len(slow) if slow else 0.0
         out.append(Drain(name, median_s, spread, n_rounds, int(lengths.sum()), share))
     return out

@@ -70,6 +70,9 @@ class Bencher:
     budget_s: float = 0.5
     limit_factor: float = 1.4
     rounds: int = 1
+    extra_rounds: int = (
+        0  # only for cells that are still noisy: the canary and the spread say so, no prediction
+    )
     progress: Progress | None = None
     done: int = field(default=0)
 
@@ -164,31 +167,36 @@ def measure_grid(
     """
     recorder = Recorder()
     found: dict[tuple[int, int, bool], Steps] = {}
-    total = bench.rounds * len(batches) * (len(ks) + 1)
     if max(batches) > prompts.shape[0]:
         raise InputError(f"batches: {max(batches)} sequences need as many prompts, got {prompts.shape[0]}")
     slots = prompts.shape[1] + room_tokens + 2 * (max(ks) + 2)
-    for turn in range(bench.rounds):
-        for batch in batches:
-            for speculative in (False, True):
+    cells = [(batch, k, on) for batch in batches for on in (False, True) for k in (ks if on else [0])]
+    total = (bench.rounds + bench.extra_rounds) * len(cells)
+    for turn in range(bench.rounds + bench.extra_rounds):
+        engine: Engine | None = None
+        at: tuple[int, bool] | None = None
+        for key in cells:
+            bench.done += 1
+            batch, k, on = key
+            if turn >= bench.rounds and not found[key].cell(speculative=on).noisy:
+                continue
+            if at != (batch, on) or engine is None:
+                at = (batch, on)
                 engine = Engine(
                     target,
-                    drafter if speculative else None,
+                    drafter if on else None,
                     temperature=temperature,
                     seed=seed + batch + 1000 * turn,
                     clock=bench.clock,
                 )
                 engine.begin(prompts[:batch], slots=slots)
-                for k in ks if speculative else [0]:
-                    bench.done += 1
-                    if bench.progress is not None:
-                        name = f"batch {batch}, K = {k}" if speculative else f"batch {batch}, SD off"
-                        bench.progress(bench.done / total, name)
-                    steps = sample_steps(bench, engine, k=k, room_tokens=room_tokens)
-                    key = (batch, k, speculative)
-                    found[key] = found[key] + steps if key in found else steps
-                if speculative:
-                    recorder.steps.extend(engine.recorder.steps)
+                if on:
+                    engine.recorder = recorder
+            if bench.progress is not None:
+                name = f"batch {batch}, K = {k}" if on else f"batch {batch}, SD off"
+                bench.progress(bench.done / total, name)
+            steps = sample_steps(bench, engine, k=k, room_tokens=room_tokens)
+            found[key] = found[key] + steps if key in found else steps
     return [steps.cell(speculative=key[2]) for key, steps in found.items()], recorder
 
 

@@ -11,11 +11,13 @@ import hashlib
 import math
 import os
 import sysconfig
-import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -235,41 +237,56 @@ def cache_dir() -> Path:
 def load_or_train(
     recipe: Recipe, *, progress: Progress | None = None, directory: Path | None = None
 ) -> Trained:
-    """The trained models, from the cache when this recipe was trained before with this version of torch."""
-    where = (directory or cache_dir()) / f"{recipe.key}.pt"
+    """The trained models, from the cache when this recipe was trained before with this version of torch.
+
+    The cache is a plain array file (no pickle); a broken one is no reason to fail: the models are trained
+    again.
+    """
+    where = (directory or cache_dir()) / f"{recipe.key}.npz"
     if where.exists():
         try:
-            return _unpack(torch.load(where, weights_only=True))
-        except (RuntimeError, KeyError, EOFError, OSError):
-            where.unlink(missing_ok=True)  # a broken cache file is no reason to fail: train again
-    started = time.perf_counter()
+            with np.load(where, allow_pickle=False) as arrays:
+                return _unpack(dict(arrays))
+        except (RuntimeError, KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile):
+            where.unlink(missing_ok=True)
     trained = train(recipe, progress=progress)
-    state = {
-        "target": trained.target.state_dict(),
-        "draft": trained.draft.state_dict(),
-        "eagle": trained.eagle.state_dict(),
-        "held_out": trained.held_out.to(torch.uint8),
-        "loss_nats": torch.tensor([trained.loss_nats, time.perf_counter() - started]),
+    state: dict[str, Any] = {
+        f"{name}|{key}": value.numpy()
+        for name in _MODELS
+        for key, value in getattr(trained, name).state_dict().items()
     }
+    state["held_out"] = trained.held_out.to(torch.uint8).numpy()
+    state["loss_nats"] = np.array(trained.loss_nats)
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        partial = where.with_suffix(f".{os.getpid()}.tmp")
-        torch.save(state, partial)
+        partial = where.with_suffix(f".{os.getpid()}.tmp.npz")
+        np.savez(partial, **state)
         partial.replace(where)
     except OSError:
         pass  # a read-only home only means training again next time
     return trained
 
 
-def _unpack(state: dict[str, object]) -> Trained:
+#: Fields of ``Trained`` that hold weights.
+_MODELS = ("target", "draft", "eagle")
+
+
+def _unpack(arrays: dict[str, Any]) -> Trained:
     target, draft = Decoder(target_spec()), Decoder(draft_spec())
     eagle = EagleHead((eagle_layer(),), target.spec.hidden_size)
-    for name, module in (("target", target), ("draft", draft), ("eagle", eagle)):
-        module.load_state_dict(state[name])  # type: ignore[arg-type]
+    trained = Trained(
+        target, draft, eagle, torch.from_numpy(arrays["held_out"]).long(), float(arrays["loss_nats"])
+    )
+    for name in _MODELS:
+        module: nn.Module = getattr(trained, name)
+        own = {
+            key.split("|", 1)[1]: torch.from_numpy(value)
+            for key, value in arrays.items()
+            if key.startswith(f"{name}|")
+        }
+        module.load_state_dict(own)
         module.requires_grad_(False).eval()
-    held_out, loss = state["held_out"], state["loss_nats"]
-    assert isinstance(held_out, Tensor) and isinstance(loss, Tensor)
-    return Trained(target, draft, eagle, held_out.long(), float(loss[0]))
+    return trained
 
 
 def prompts(trained: Trained, *, n: int, width: int, seed: int) -> Tensor:

@@ -65,21 +65,8 @@ def test_rows_have_the_common_columns_and_can_be_read_back(tmp_path):
     campaign.write_rows(path, setup, campaign.rows_of(CELLS))
     with path.open() as handle:
         lines = list(csv.DictReader(handle))
-    assert set(
-        [
-            "campaign",
-            "machine",
-            "benchmark_version",
-            "gpu",
-            "n_gpus",
-            "tp",
-            "engine",
-            "target",
-            "draft",
-            "method",
-            "weights",
-        ]
-    ) < set(lines[0])
+    shared = {"campaign", "machine", "benchmark_version", "gpu", "n_gpus", "tp", "engine", "target", "draft"}
+    assert not shared - set(lines[0])
     good = {
         (r["batch_size"], r["k"], r["use"]): float(r["value"])
         for r in lines
@@ -200,7 +187,7 @@ def test_a_draining_batch_runs_every_policy_to_the_same_lengths(make_decoder, ma
     lengths = drain.long_tail(6, mean_tokens=8.0, seed=0)
     assert int(lengths.min()) >= 4 and int(lengths.max()) <= 40
     found = drain.drains(
-        target=target, drafter=make_drafter("eagle", target),
+        target=target, drafter=lambda: make_drafter("eagle", target),
         prompts=torch.randint(0, 12, (6, 9)), ranges=[(1, 2, 3), (3, 8, 0)], ks=[1, 3],
         clock="wall", canary=None, mean_tokens=8.0, n_rounds=1,
     )  # fmt: skip
