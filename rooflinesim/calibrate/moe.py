@@ -25,8 +25,8 @@ FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "int4": ("int4_wo",),
     "mxfp4": ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"),
 }
-#: Which rows a server runs when an engine has several kernels for one format, by architecture prefix: public launch
-#: scripts (SemiAnalysisAI/InferenceX benchmarks/) set these back ends. An empty tuple: none of its own rows.
+#: Which rows a server runs when an engine has several kernels for one format, by architecture prefix: public
+#: launch scripts (SemiAnalysisAI/InferenceX benchmarks/) set these back ends.
 SERVED_TYPES: Final[dict[tuple[str, str], tuple[str, ...]]] = {("sm_10", "mxfp4"): ("w4a8_mxfp4_mxfp8",)}
 SERVED_KERNELS: Final[dict[tuple[str, str, str], str]] = {
     ("sm_10", "trtllm", "nvfp4"): "moe_torch_flow_min_latency",  # MOE_BACKEND=TRTLLM
