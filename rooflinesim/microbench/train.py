@@ -153,6 +153,7 @@ def _cross(logits: Tensor, soft: Tensor) -> Tensor:
     return -(soft * logits.log_softmax(-1)).sum(-1).mean()
 
 
+@torch.enable_grad()
 def train(recipe: Recipe, *, progress: Progress | None = None) -> Trained:
     """Train target, draft LM and EAGLE head."""
     torch.manual_seed(recipe.seed)

@@ -126,7 +126,8 @@ def test_a_model_that_cannot_be_scaled_says_so():
 
 
 def test_training_is_seeded_cached_and_learns(tmp_path):
-    first = train.load_or_train(TINY_RECIPE, directory=tmp_path)
+    with torch.no_grad():  # sessions measure without gradients; training turns them on for itself
+        first = train.load_or_train(TINY_RECIPE, directory=tmp_path)
     assert first.loss_nats < np.log(train.VOCAB)  # better than guessing evenly
     files = list(tmp_path.iterdir())
     assert len(files) == 1
