@@ -124,7 +124,7 @@ def target_pass(
         routing=d.routing,
         fusion=engine_fusion(d.profile),
     )
-    launch = 0.0 if d.ideal else d.profile.host.eager_launch_s
+    launch = _launch_s(d)
     return time_pass(ops, d.ceilings, in_graph=in_graph, eager_launch_s=launch), in_graph
 
 
@@ -172,7 +172,7 @@ def _draft_pass(
         )
     shape_bk = np.broadcast_shapes(n.shape, tokens.shape)
     graph = np.full(shape_bk, in_graph)
-    launch = 0.0 if d.ideal else d.profile.host.eager_launch_s
+    launch = _launch_s(d)
     return time_pass(ops, d.ceilings, in_graph=graph, eager_launch_s=launch)
 
 
@@ -191,6 +191,16 @@ def _markov(rank: int, *, n: FloatArray, tokens: FloatArray, vocab: int, tp: int
         name="markov_choice", rows=n * tokens, vocab_size=vocab / tp, passes=2.0, launches=3.0 * depth
     )
     return correct, choose
+
+
+def _launch_s(deployment: Deployment) -> float:
+    """Host seconds per kernel outside a graph; with graphs switched off nothing is compiled either."""
+    host = deployment.profile.host
+    if deployment.ideal:
+        return 0.0
+    if not deployment.graphs and host.uncompiled_launch_s is not None:
+        return host.uncompiled_launch_s
+    return host.eager_launch_s
 
 
 def _law(deployment: Deployment) -> DraftLaw:

@@ -67,7 +67,8 @@ class HostCost(Frozen):
     draft_pass_per_request_s: float = (
         0.0  # what a draft pass adds per request (cache shifting, sampling one by one)
     )
-    eager_launch_s: float = 10e-6  # host time per kernel outside a captured graph
+    eager_launch_s: float = 10e-6  # host time per kernel outside a captured graph, compiled code
+    uncompiled_launch_s: float | None = None  # the same with graphs and compilation off; None: eager_launch_s
     rel_sd: float = 0.3  # spread over versions, machines and settings
 
 
