@@ -7,19 +7,26 @@ accelerator that nothing was fitted on.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Final
+
 import numpy as np
 
 from rooflinesim.accuracy import score
 from rooflinesim.api.resolve import resolve
-from rooflinesim.errors import InputError, RooflinesimError
+from rooflinesim.errors import InputError, RooflinesimError, unknown_name
 from rooflinesim.measured.scoring import ScoredRow, predict_rows
-from rooflinesim.measured.serving_rows import CAMPAIGN, read_rows, split
+from rooflinesim.measured.serving_rows import CAMPAIGN, probably_speculative, read_rows, split
 from rooflinesim.measurements import Measurement
 from rooflinesim.serving import Serving, serve
 from rooflinesim.uncertainty import STEP_LOG_SD, family_log_sd
 from rooflinesim.validate.campaign import Campaign, ScoreSpec
 from rooflinesim.validate.observe import Predicted
 from rooflinesim.validate.scores import Result, coverage_of
+
+#: Subsets a score of the shipped rows may name: dense or expert models; answers at least 8 times the
+#: prompt, whose TPOT holds little prompt work; no probable speculation, and not faster than the bare roofline.
+SUBSETS: Final = ("dense", "experts", "long answers", "plausible")
 
 
 def serving(campaign: Campaign, spec: ScoreSpec) -> Result:
@@ -36,7 +43,7 @@ def serving(campaign: Campaign, spec: ScoreSpec) -> Result:
     return Result(
         id=campaign.id,
         kind=spec.kind,
-        metric=spec.metric,
+        metric=f"{spec.metric} ({', '.join(spec.groups)})" if _names(campaign, spec) else spec.metric,
         n=s.n,
         n_skipped=len(skipped),
         mape=s.mape,
@@ -52,6 +59,10 @@ def serving(campaign: Campaign, spec: ScoreSpec) -> Result:
         faster_than_roofline=fast,
         rows=tuple(predicted),
     )
+
+
+def _names(campaign: Campaign, spec: ScoreSpec) -> bool:
+    return campaign.id == CAMPAIGN and bool(spec.groups)
 
 
 def _serve(campaign: Campaign, group: str, rows: list[Measurement], *, ideal: bool) -> Serving:
@@ -86,22 +97,46 @@ def _own(campaign: Campaign, spec: ScoreSpec) -> tuple[list[Predicted], list[str
     return predicted, skipped
 
 
+@cache
+def _scored() -> tuple[tuple[tuple[ScoredRow, ScoredRow], ...], frozenset[int]]:
+    """(prediction, bare roofline) of every held-out row, and the rows that were probably speculative."""
+    every = read_rows()
+    _, rows = split(every)
+    pairs = tuple(zip(predict_rows(rows), predict_rows(rows, ideal=True), strict=True))
+    return pairs, probably_speculative(every)
+
+
+def in_subset(scored: ScoredRow, floor: ScoredRow, *, names: tuple[str, ...], marked: frozenset[int]) -> bool:
+    """Whether a row is in every named subset (``SUBSETS``)."""
+    row = scored.row
+    holds = {
+        "dense": not row.is_moe,
+        "experts": row.is_moe,
+        "long answers": row.nominal[1] >= 8 * row.nominal[0],
+        "plausible": row.row not in marked and not floor.tpot_s > row.tpot_s,
+    }
+    unknown = [name for name in names if name not in holds]
+    if unknown:
+        raise unknown_name("subset of the serving rows", unknown[0], SUBSETS)
+    return all(holds[name] for name in names)
+
+
 def _shipped(spec: ScoreSpec) -> tuple[list[Predicted], list[str]]:
-    _, rows = split(read_rows())
-    scored = predict_rows(rows)
-    floors = {f.row.row: getattr(f, spec.metric) for f in predict_rows(rows, ideal=True)}
-
-    def spread(row: ScoredRow) -> float:
-        return float(np.hypot(row.spread, STEP_LOG_SD))
-
+    pairs, marked = _scored()
+    some = [(s, f) for s, f in pairs if in_subset(s, f, names=spec.groups, marked=marked)]
     predicted = [
         Predicted(
-            _measurement(s, spec.metric), getattr(s, spec.metric), spread(s), 1.0, 1.0, floors[s.row.row]
+            row=_measurement(s, spec.metric),
+            value=getattr(s, spec.metric),
+            log_sd=float(np.hypot(s.spread, STEP_LOG_SD)),
+            acceptance_length=1.0,
+            r=1.0,
+            floor_s=getattr(f, spec.metric) if spec.metric == "tpot_s" else float("nan"),
         )
-        for s in scored
+        for s, f in some
         if s.answered
     ]
-    return predicted, [f"row {s.row.row}: {s.why_not}" for s in scored if not s.answered]
+    return predicted, [f"row {s.row.row}: {s.why_not}" for s, _ in some if not s.answered]
 
 
 def _measurement(scored: ScoredRow, metric: str) -> Measurement:
