@@ -42,6 +42,8 @@ def prediction_view(prediction: Prediction) -> RenderableType:
     else:
         for point in prediction.points:
             body.extend(point_view(point))
+        if len(prediction.points) > 1:
+            body.extend(Text(line) for line in crossover_lines(prediction))
     body.append(notes(prediction.resolved.assumed, prediction.resolved.warnings))
     return Group(*body)
 
@@ -138,7 +140,7 @@ def verdict(point: Point) -> Text:
 
 
 def crossover_lines(prediction: Prediction) -> list[str]:
-    """From which batch on speculation no longer pays, per context."""
+    """From which batch on speculation no longer pays, per context; and from which context on, per batch."""
     out = []
     for context, batch in prediction.break_even_batches().items():
         if batch == math.inf:
@@ -147,6 +149,9 @@ def crossover_lines(prediction: Prediction) -> list[str]:
             out.append(f"context {context}: speculation pays at no batch shown")
         else:
             out.append(f"context {context}: speculation stops paying at a batch of about {batch:.0f}")
+    for n, tokens in prediction.break_even_contexts().items():
+        if 0.0 < tokens < math.inf:  # never and always are said above, or seen in the table
+            out.append(f"batch {n}: speculation stops paying at a context of about {tokens:,.0f} tokens")
     return out
 
 

@@ -15,7 +15,7 @@ from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
 from rooflinesim.errors import InputError
 from rooflinesim.memory import Footprint
-from rooflinesim.solver import break_even_batch
+from rooflinesim.solver import break_even_batch, break_even_context
 from rooflinesim.specs.scenario import Parallel, Scenario
 from rooflinesim.units import GIB
 
@@ -106,6 +106,19 @@ class Prediction:
             if len(rows) > 1:
                 n, gain = zip(*rows, strict=True)
                 out[context] = float(break_even_batch(batch_size=n, speedup=gain))
+        return out
+
+    def break_even_contexts(self) -> dict[int, float]:
+        """Batch → the context beyond which the best K no longer pays: 0 never, inf always; needs several
+        contexts."""
+        out: dict[int, float] = {}
+        for batch in sorted({p.batch_size for p in self.points}):
+            rows = sorted(
+                (p.context_tokens, p.best_row.speedup) for p in self.points if p.batch_size == batch
+            )
+            if len(rows) > 1:
+                n, gain = zip(*rows, strict=True)
+                out[batch] = float(break_even_context(context_tokens=n, speedup=gain))
         return out
 
 
@@ -306,5 +319,6 @@ def as_json(prediction: Prediction) -> dict[str, Any]:
             for p in prediction.points
         ],
         "break_even_batch": {str(c): _num(b) for c, b in prediction.break_even_batches().items()},
+        "break_even_context": {str(n): _num(c) for n, c in prediction.break_even_contexts().items()},
         "provenance": prediction.provenance,
     }

@@ -57,6 +57,9 @@ def resolve(scenario: Scenario) -> Resolved:
     if target.unrecognised:
         warnings.append(f"config keys not used: {', '.join(target.unrecognised)}")
     warnings += [f"{gpu.id}: {finding}" for finding in check_gpu(gpu)]
+    longest = max(scenario.context_tokens)
+    if longest > target.max_context_tokens:
+        warnings.append(f"context {longest} is past the {target.max_context_tokens} tokens of {target.id}")
     parallel = Parallel(tp=scenario.tp, ep=scenario.ep, pp=scenario.pp, dp=scenario.dp)
     check_parallel(target, parallel)
     target, formats = resolve_formats(scenario, target, gpu, profile, assumed)
@@ -65,7 +68,7 @@ def resolve(scenario: Scenario) -> Resolved:
         formats = formats.model_copy(
             update={
                 "draft_weights": scenario.draft_weights or draft_format(draft, formats),
-                "draft_kv": formats.activations if method != "self_sparse" else formats.kv,
+                "draft_kv": formats.kv,  # one cache setting for both in every engine
             }
         )
     if method != "none" and profile.law(method) is None:
