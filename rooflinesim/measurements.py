@@ -258,6 +258,11 @@ def _rows(lines: Iterable[str], name: str) -> Iterable[Measurement]:
             raise InputError(f"{where}: more than {MAX_ROWS} rows")
         if any(len(cell) > MAX_CELL_CHARS for cell in row):
             raise InputError(f"{where}: a cell longer than {MAX_CELL_CHARS} characters")
+        if len(row) > len(header) and columns.get("notes") == len(header) - 1:
+            row = [
+                *row[: len(header) - 1],
+                ",".join(row[len(header) - 1 :]),
+            ]  # a comma in the notes, unquoted
         if len(row) > len(header):
             raise InputError(f"{where}: {len(row)} cells under {len(header)} column names")
         yield from _measurements(row, columns, wide, where, reader.line_num)

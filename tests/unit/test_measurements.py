@@ -89,3 +89,8 @@ def test_missing_binary_and_large_files(tmp_path):
         handle.truncate(MAX_BYTES + 1)
     with pytest.raises(InputError, match="larger than 8 MB"):
         read_measurements(big)
+
+
+def test_an_unquoted_comma_in_trailing_notes_is_notes(tmp_path):
+    rows = read_measurements(write(tmp_path, "batch_size,metric,value,notes\n1,tpot_ms,4,warm, then cold\n"))
+    assert rows[0].notes == "warm, then cold"
