@@ -34,6 +34,7 @@ class Fusion:
     norm_quant: bool = False  # norms and activations write the quantised input of the next product
     allreduce_norm: bool = False
     rope_in_attention: bool = False  # the attention kernel rotates queries and keys and appends them
+    casts: bool = False  # casts of product inputs are kernels of their own (formats with static scales)
     qk_norm_launches: float = 4.0  # norms of queries and keys, copies that make heads contiguous, rotation
     gather_tokens: bool = False  # attention replicas meet at the experts by all-gather and reduce-scatter
 
@@ -116,7 +117,12 @@ def norm_ops(walk: Walk, norms: int) -> list[Op]:
     if not norms:
         return []
     fused = walk.fuses_quant or (walk.fusion.allreduce_norm and walk.parallel.tp > 1)
-    return [walk.small("norm", 4.0 * walk.hidden, launches=0.0 if fused else 1.0, times=norms)]
+    ops = [walk.small("norm", 4.0 * walk.hidden, launches=0.0 if fused else 1.0, times=norms)]
+    if (
+        walk.fusion.casts and walk.weight_format == "fp8"
+    ):  # before and after attention, before and inside the ffn
+        ops.append(walk.small("cast", 1.5 * walk.hidden, times=4.0))
+    return ops
 
 
 def cached_tokens(walk: Walk, spec: Attention) -> FloatArray:

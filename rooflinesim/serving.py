@@ -105,7 +105,7 @@ def prefill_pass(
         "parallel": d.parallel,
         "formats": d.formats,
         "routing": d.routing,
-        "fusion": engine_fusion(d.profile),
+        "fusion": engine_fusion(d.profile, d.target.architecture),
     }
     ops: list[Op] = list(forward(shape=prompt, **common))  # type: ignore[arg-type]
     if np.any(decoding > 0):

@@ -82,11 +82,13 @@ def replica_batch(batch: FloatArray, parallel: Parallel) -> FloatArray:
     return np.ceil(batch / (parallel.dp * parallel.pp))
 
 
-def engine_fusion(profile: EngineProfile) -> Fusion:
-    """Which small kernels this engine merges."""
+def engine_fusion(profile: EngineProfile, architecture: str = "") -> Fusion:
+    """Which small kernels this engine merges for this model class."""
+    plain = architecture in profile.unfused_models
     return Fusion(
-        norm_quant=profile.fused_norm_quant,
-        allreduce_norm=profile.fused_allreduce_norm,
+        norm_quant=profile.fused_norm_quant and not plain,
+        allreduce_norm=profile.fused_allreduce_norm and not plain,
+        casts=plain,
         rope_in_attention=profile.fused_rope,
         qk_norm_launches=profile.qk_norm_launches,
         gather_tokens=profile.dp_exchange == "allgather",
@@ -122,7 +124,7 @@ def target_pass(
         parallel=d.parallel,
         formats=d.formats,
         routing=d.routing,
-        fusion=engine_fusion(d.profile),
+        fusion=engine_fusion(d.profile, d.target.architecture),
     )
     launch = _launch_s(d)
     return time_pass(ops, d.ceilings, in_graph=in_graph, eager_launch_s=launch), in_graph
@@ -158,7 +160,7 @@ def _draft_pass(
         parallel=parallel,
         formats=formats,
         routing=d.routing,
-        fusion=engine_fusion(d.profile),
+        fusion=engine_fusion(d.profile, d.target.architecture),
         kv_budget_tokens=d.draft_kv_budget_tokens,
     )
     argmax = logits_passes(

@@ -106,6 +106,7 @@ class EngineProfile(Frozen):
     lookahead_slots: dict[str, str] = {}  # method -> "k" | "k_plus_1" | "0"
     fused_norm_quant: bool = True  # norm and activation kernels write the quantised input of the next product
     fused_allreduce_norm: bool = False
+    unfused_models: tuple[str, ...] = ()  # architectures whose norms, sums and casts stay apart in this engine
     qk_norm_launches: float = 4.0  # kernels of query/key norms with the rotation that follows
     dp_exchange: Literal["allgather", "alltoall"] = "allgather"  # attention replicas to experts and back
     allreduce_like: dict[str, str] = {}  # arch_target prefix → engine whose all-reduce kernels run there
