@@ -45,6 +45,14 @@ def pyplot() -> Any:
     return pyplot
 
 
+def _batch_axis(axis: Any) -> None:
+    """Batch sizes on a log axis, with plain numbers."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def save(figure: Any, path: str, *, force: bool) -> Path:
     """Write a figure; the suffix chooses the format."""
     kind = Path(path).suffix.lstrip(".").lower()
@@ -133,7 +141,7 @@ def _several(prediction: Prediction) -> Any:
     axes[1].set(xlabel="batch size", ylabel="best K (0: off)", xscale="log")
     axes[1].set_ylim(bottom=-0.2)
     for axis in axes:
-        axis.set_xscale("log", base=2)
+        _batch_axis(axis)
         axis.legend()
     figure.suptitle(title(prediction), fontsize=9)
     figure.tight_layout()
@@ -153,7 +161,7 @@ def best_k_map(panels: list[tuple[str, Evaluation]]) -> Any:
         )
         axis.step(n, result.best.k[:, 0], where="mid", color=RED, lw=2, label="best K")
         axis.set(xscale="log", xlabel="batch size", ylabel="drafted tokens K", title=name)
-        axis.set_xscale("log", base=2)
+        _batch_axis(axis)
         axis.grid(False)
         axis.legend(loc="upper right", labelcolor="white")
         figure.colorbar(image, ax=axis, label="goodput / best")
