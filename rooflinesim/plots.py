@@ -104,8 +104,7 @@ def _one(point: Point, prediction: Prediction) -> Any:
         height = np.array([getattr(row, field) for row in point.rows]) * 1e3
         right.bar(k, height, bottom=bottom, color=colour, label=name, width=0.7)
         bottom += height
-    right.axhline(point.off_step_s * 1e3, color="black", lw=1, ls="--")
-    right.text(k[0] - 0.4, point.off_step_s * 1e3, "step with SD off", va="bottom", ha="left", fontsize=8)
+    right.axhline(point.off_step_s * 1e3, color="black", lw=1, ls="--", label="step with SD off")
     right.set(xlabel="drafted tokens K", ylabel="step time, ms", xticks=k)
     right.legend(loc="upper left", ncols=2)
     right.set_ylim(top=bottom.max() * 1.25)
