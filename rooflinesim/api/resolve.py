@@ -57,6 +57,7 @@ def resolve(scenario: Scenario) -> Resolved:
     if target.unrecognised:
         warnings.append(f"config keys not used: {', '.join(target.unrecognised)}")
     warnings += [f"{gpu.id}: {finding}" for finding in check_gpu(gpu)]
+    warnings += node_warnings(gpu, ranks=scenario.tp * scenario.dp)
     longest = max(scenario.context_tokens)
     if longest > target.max_context_tokens:
         warnings.append(f"context {longest} is past the {target.max_context_tokens} tokens of {target.id}")
@@ -102,6 +103,22 @@ def resolve(scenario: Scenario) -> Resolved:
         assumed=tuple(assumed),
         warnings=(*warnings, *acceptance.warnings),
     )
+
+
+def node_warnings(gpu: GpuSpec, *, ranks: int) -> list[str]:
+    """Said where the ranks of one stage do not fit into one usual node: its links alone are priced."""
+    if ranks == 1:
+        return []
+    try:
+        node = registry.node(gpu.id)
+    except InputError:  # a user's own accelerator
+        return []
+    if ranks <= node.n_gpus:
+        return []
+    return [
+        f"tp*dp = {ranks} ranks span several {node.id} of {node.n_gpus}: links between nodes are not priced, "
+        "expect slower"
+    ]
 
 
 def check_parallel(target: ModelSpec, parallel: Parallel) -> None:
