@@ -85,7 +85,7 @@ GEMMA4 = {
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    """spark-vllm-docker#343: Gemma-4-26B-A4B NVFP4 on one DGX Spark: goodput at batch 1 and 8 for K = 4, 2."""
+    """spark-vllm-docker#343: Gemma-4-26B-A4B NVFP4, one DGX Spark: goodput at batch 1 and 8 for K = 4, 2."""
     config = tmp_path_factory.mktemp("gemma4") / "config.json"
     config.write_text(json.dumps(GEMMA4))
     rates = {4: ".844,.599,.385,.271", 2: ".766,.545"}
@@ -104,7 +104,7 @@ def test_k2_05_one_request_is_a_tie_of_2_and_4(spark):
 
 
 @pytest.mark.xfail(
-    strict=True, reason="ours at 8: K = 4 leads by 13 % (measured: K = 2 by 45 %, called noisy)"
+    strict=True, reason="ours at 8: K = 4 by 13 % (measured: K = 2 by 45 %, called noisy)"
 )
 def test_k2_05_eight_requests_want_2(spark):
     """210.0 tokens/s with K = 4, 303.6 with K = 2."""
@@ -135,7 +135,7 @@ def test_k2_09_the_data_sheet_says_1():
 
 
 def test_k2_11_a_plateau_gives_its_smallest_k():
-    """qwen38-mtp, RX 7900 XTX: 43.9, 42.0, 43.7, 39.7, 33.5 tokens/s at 2..6, 30.7 off: flat 2-4, drop at 6."""
+    """qwen38-mtp, RX 7900 XTX: 43.9, 42.0, 43.7, 39.7, 33.5 tokens/s at 2..6, 30.7 off: flat up to 4."""
     goodput = np.array([43.9, 42.0, 43.7, 39.7, 33.5]).reshape(1, 5, 1)
     best = best_k(k=[2, 3, 4, 5, 6], goodput=goodput, off_goodput=[[30.7]])
     assert (best.k.item(), best.band_high.item(), best.choice.item()) == (2, 4, 2)
@@ -198,7 +198,7 @@ def test_m3_13_the_first_token_pays_more_than_the_fourth():
 
 
 def test_v4_02_fp8_cache_of_a_hybrid_with_its_mtp_head():
-    """club-3090 pull 1328: 32 KiB per token, 34 KiB (17/16) with the MTP head: the head's cache is FP8 too."""
+    """club-3090 pull 1328: 32 KiB per token, 34 KiB (17/16) with the MTP head: its cache is FP8 too."""
     plain = memory(gpu="h200", model="qwen3.5-27b", draft="none", kv="fp8")
     mtp = memory(gpu="h200", model="qwen3.5-27b", draft="mtp", kv="fp8", k=1)
     assert (plain.kv_bytes_per_token / 1024, mtp.kv_bytes_per_token / 1024) == (32.0, 34.0)
@@ -233,7 +233,7 @@ def test_v4_11_graphs_grow_with_the_tokens_of_a_step():
 
 @pytest.fixture(scope="module")
 def r1():
-    """tt-inference-server#356: DeepSeek-R1, batch 1, ISL 128, 4K, 8K: step of AWQ on 8, and FP8 on 16 H100."""
+    """tt-inference-server#356: DeepSeek-R1, batch 1, ISL 128, 4K, 8K: AWQ on 8, FP8 on 16 H100."""
     common = {"gpu": "h100", "model": "deepseek-r1", "draft": "none", "batch_sizes": (1,)}
     contexts = (128, 4096, 8192)
     awq = run(**common, weights="int4", tp=8, engine="vllm-v0", context_tokens=contexts)
@@ -259,7 +259,7 @@ def test_p5_11_two_nodes_are_slower_than_one(r1):
 
 
 @pytest.mark.xfail(
-    strict=True, reason="5.3 % over 8K: the growth is right, the base is 10.9 ms (measured 16.1)"
+    strict=True, reason="5.3 % over 8K: the growth is right, the base 10.9 ms (measured 16.1)"
 )
 def test_p5_11_slope_of_at_most_4_percent(r1):
     assert r1[0][-1] < 1.04 * r1[0][0]
