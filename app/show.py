@@ -18,12 +18,24 @@ _COLUMNS = {
 
 def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows as a table with human units in the column names (ms, percent, GiB)."""
-    table = pd.DataFrame(list(rows))
-    for name in list(table.columns):
-        for ending, (shown, scale) in _COLUMNS.items():
-            if name.endswith(ending) and not name.endswith("_per_s"):
-                table[name.removesuffix(ending) + shown] = table.pop(name) / scale
-    return table
+    names: dict[str, tuple[str, float]] = {}
+    return pd.DataFrame([_shown(row, names) for row in rows])
+
+
+def _shown(row: dict[str, Any], names: dict[str, tuple[str, float]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        shown, scale = names.get(name) or names.setdefault(name, _unit(name))
+        out[shown] = value if scale == 1.0 or value is None else value / scale
+    return out
+
+
+def _unit(name: str) -> tuple[str, float]:
+    """The column's name and divisor in human units."""
+    for ending, (shown, scale) in _COLUMNS.items():
+        if name.endswith(ending) and not name.endswith("_per_s"):
+            return name.removesuffix(ending) + shown, scale
+    return name, 1.0
 
 
 def ms(seconds: float) -> str:

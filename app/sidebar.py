@@ -70,9 +70,18 @@ def draw() -> None:
             _select("EP", "ep", SIZES)
         st.subheader("Acceptance")
         _acceptance()
-        with st.expander("Formats, layout and engine settings"):
-            _settings()
-        with st.expander("Your own data"):
+        section = st.expander("Formats, layout and engine settings", key="open_settings", on_change="rerun")
+        if section.open:
+            with section:
+                _settings()
+        else:
+            changed = state.pairs_of(state.values(), state.SETTINGS)
+            if changed:
+                st.caption("Set there: " + " · ".join(f"{key} {text}" for key, text in changed))
+        section = st.expander("Your own data", key="open_own", on_change="rerun")
+        if not section.open:
+            return
+        with section:
             st.caption("Files stay in this session, on this machine, and are gone when it ends.")
             uploads.spec_uploaders()
 

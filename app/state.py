@@ -107,6 +107,12 @@ VIEW_FIELDS: Final = (
     Field("emit", "scenario", allowed=("scenario", *KINDS)),
 )
 FIELDS: Final = (*SCENARIO_FIELDS, *VIEW_FIELDS)
+#: Scenario fields that are folded away in the sidebar.
+SETTINGS: Final = tuple(
+    field
+    for field in SCENARIO_FIELDS
+    if field.key in {"weights", "kv", "pp", "dp", "seqs", "graphs", "ideal", "skew", "overlap"}
+)
 _BY_KEY: Final = {field.key: field for field in FIELDS}
 _COMPARED: Final = "vs"
 

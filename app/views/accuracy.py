@@ -83,8 +83,10 @@ def _committed() -> None:
         return
     head = text.split("\n|", 1)[0]
     st.markdown("\n".join(line for line in head.splitlines() if line.startswith("- ")))
-    with st.expander("The committed table, every campaign with its source and its doubts"):
-        st.markdown(text.split("\n", 1)[1])
+    section = common.opened("The committed table, every campaign with its source and its doubts", "committed")
+    if section is not None:
+        with section:
+            st.markdown(text.split("\n", 1)[1])
 
 
 def _chart(scores: list[Result]) -> None:
@@ -134,7 +136,10 @@ def _table(scores: list[Result]) -> None:
         for result in scores
     ]
     number = st.column_config.NumberColumn
-    with st.expander("Every score, recomputed now"):
+    section = common.opened("Every score, recomputed now", "scores")
+    if section is None:
+        return
+    with section:
         st.dataframe(
             show.frame(rows),
             hide_index=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import show
 import streamlit as st
 from calc import Asked
@@ -83,9 +85,18 @@ def memory(asked: Asked, k: int) -> None:
     )
 
 
+def opened(label: str, key: str) -> AbstractContextManager[object] | None:
+    """A folded section, filled only once it is opened: None while it is shut."""
+    section = st.expander(label, key=f"open_{key}", on_change="rerun")
+    return section if section.open else None
+
+
 def to_terminal(asked: Asked, *, verb: str = "predict", extra: dict[str, str] | None = None) -> None:
     """The command and the Python for what is on the screen, and where its numbers come from."""
-    with st.expander("Copy as a command or as Python; where the numbers come from"):
+    section = opened("Copy as a command or as Python; where the numbers come from", "terminal")
+    if section is None:
+        return
+    with section:
         st.code(as_command(asked.shown, verb=verb, extra=extra), language="bash", wrap_lines=True)
         st.code(as_python(asked.shown), language="python", wrap_lines=True)
         st.table(

@@ -31,10 +31,14 @@ def draw() -> None:
     with right:
         _stack(point)
         _over_batches(asked)
-    with st.expander("All numbers of this step"):
-        _numbers(point)
-    with st.expander("Memory"):
-        common.memory(asked, point.best_k)
+    section = common.opened("All numbers of this step", "numbers")
+    if section is not None:
+        with section:
+            _numbers(point)
+    section = common.opened("Memory", "memory")
+    if section is not None:
+        with section:
+            common.memory(asked, point.best_k)
     common.to_terminal(asked)
 
 

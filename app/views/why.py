@@ -46,8 +46,10 @@ def draw() -> None:
         _roofline(asked, answer)
         _break_even(asked, point)
     _experts(asked, point)
-    with st.expander("Every op"):
-        _ops(answer)
+    section = common.opened("Every op", "ops")
+    if section is not None:
+        with section:
+            _ops(answer)
     common.to_terminal(asked, extra={"--explain": str(k)})
 
 

@@ -40,6 +40,7 @@ def server_command(*, port: int, host: str, headless: bool) -> list[str]:
         "server.maxUploadSize": MAX_UPLOAD_MB,
         "server.fileWatcherType": "none",
         "server.showEmailPrompt": "false",
+        "runner.postScriptGC": "false",
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "type",

@@ -246,4 +246,4 @@ def test_accuracy_names_the_campaigns_behind_the_scenario(open_page):
     page = open_page(urlencode({"view": "Accuracy", "model": LLAMA, "draft": "eagle3"}))
     texts = " ".join(text.value for text in page.markdown)
     assert "2025_eagle3_table3" in texts and "same GPU, model" in texts
-    assert len(page.dataframe) >= 1
+    assert "K-regret" in texts

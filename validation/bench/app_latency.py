@@ -32,10 +32,10 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-#: The drawing of the first chart, as text that changes with every mark.
+#: The lines of the first chart, as text that changes when one of its points moves.
 DRAWING = """(() => {
-  const svg = document.querySelector('[data-testid=stVegaLiteChart] svg.marks');
-  return svg ? svg.innerHTML : '';
+  const lines = document.querySelectorAll('[data-testid=stVegaLiteChart] svg.marks');
+  return lines.length ? [...lines[0].querySelectorAll('.mark-line path')].map(p => p.getAttribute('d')).join() : '';
 })()"""
 
 
@@ -122,7 +122,7 @@ def first_load(browser: Any, address: str, server_process: Any, query: str = "")
 def moves(
     browser: Any, address: str, server_process: Any, *, n: int, query: str = ""
 ) -> tuple[list[float], dict[str, float]]:
-    """Seconds of ``n`` moves of the batch slider, down and up again, and CPU seconds of one move on both sides."""
+    """Seconds of ``n`` moves of the batch slider, down and up, and CPU seconds of one move on both sides."""
     page, session = watched(browser)
     page.goto(f"{address}/?{query}")
     wait_changed(page, "")
