@@ -168,7 +168,9 @@ def attention_ops(walk: Walk, spec: Attention) -> list[Op]:
         causal_self=walk.shape.prefill,
         count=walk.count,
     )
-    # norms over all heads need the sum of squares of every rank: two floats per token
+    # norms over all heads need the sum of squares of every rank, two floats per token: squares of queries and
+    # of
+    # keys, joined, summed over ranks, and both scaled
     spread = spec.qk_norm_full and tp > 1
     norm = collective(
         name="qk_norm_allreduce",
@@ -179,7 +181,7 @@ def attention_ops(walk: Walk, spec: Attention) -> list[Op]:
     )
     return [
         walk.product("qkv", spec.in_features or walk.hidden, q_width + kv_heads * (spec.head_dim + v_dim)),
-        *([norm, walk.small("qk_norm", 0.0, launches=2.0)] if spread else []),
+        *([norm, walk.small("qk_norm", 0.0, launches=4.0)] if spread else []),
         walk.small("rope", 2.0 * (heads + kv_heads) * spec.head_dim, launches=launches),
         core,
         walk.product("o", heads * v_dim, walk.hidden),
@@ -281,7 +283,8 @@ def linear_ops(walk: Walk, spec: LinearMixer) -> list[Op]:
         walk.product("linear_in", walk.hidden, 2.0 * key_width + 2.0 * value_width + 2.0 * value_heads),
         walk.small("conv", 2.0 * conv_width, launches=2.0),
         state,
-        # a prompt goes through in chunks: measured chunked-scan kernels take 2.7 ns (H100) and 1.7 ns (B200) per
+        # a prompt goes through in chunks: measured chunked-scan kernels take 2.7 ns (H100) and 1.7 ns (B200)
+        # per
         # token and 128 x 128 state, 35 us at least
         *([walk.small("chunk_scan", 0.25 * spec.key_head_dim * value_width, launches=15.0)] if scans else []),
         walk.product("linear_out", value_width, walk.hidden),
@@ -309,7 +312,10 @@ def moe_ops(walk: Walk, spec: MoeFfn) -> list[Op]:
     shape, parallel = walk.shape, walk.parallel
     rows = shape.rows
     expert_format = walk.formats.experts or walk.formats.weights
-    ops = [walk.product("router", walk.hidden, spec.n_experts, walk.formats.activations)]
+    router = "fp32" if spec.router_fp32 else walk.formats.activations
+    ops = [walk.product("router", walk.hidden, spec.n_experts, router)]
+    if spec.router_fp32:
+        ops.append(walk.small("router_cast", 3.0 * walk.hidden))
     rho = overlap_discount(overlap=walk.routing.overlap, n_experts=spec.n_experts, top_k=spec.top_k)
     tokens = effective_tokens(batch=shape.n_seqs * parallel.dp, query_tokens=shape.query_tokens, rho=rho)
     mean = distinct_experts(

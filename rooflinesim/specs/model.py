@@ -75,6 +75,7 @@ class MoeFfn(Frozen):
     intermediate_size: int  # one routed expert
     shared_intermediate_size: int = 0  # all shared experts together
     gated: bool = True
+    router_fp32: bool = False  # the router's product runs in fp32 on an input cast for it (MiniMax-M2)
     router_bias: bool = False  # a bias, or a stored score correction, per expert
     expert_bias: bool = False
     shared_gate: bool = False  # Qwen: a sigmoid gate h->1 on the shared expert

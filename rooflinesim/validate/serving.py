@@ -25,7 +25,7 @@ from rooflinesim.validate.observe import Predicted
 from rooflinesim.validate.scores import Result, coverage_of
 
 #: Subsets a score of the shipped rows may name: dense or expert models; answers at least 8 times the
-#: prompt, whose TPOT holds little prompt work; no probable speculation, and not faster than the bare roofline.
+#: prompt, whose TPOT holds little prompt work; no probable speculation and nothing faster than the roofline.
 SUBSETS: Final = ("dense", "experts", "long answers", "plausible")
 
 
