@@ -39,7 +39,8 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 def run(command: str, folder: Path) -> str:
-    """Output of one rooflinesim command in ``folder`` (docs/samples is linked into it), trailing blanks cut."""
+    """Output of one rooflinesim command in ``folder`` (docs/samples is linked into it), trailing blanks
+    cut."""
     words = shlex.split(command)
     assert words[0] == "rooflinesim", command
     result = subprocess.run(
@@ -63,6 +64,36 @@ def workspace() -> Path:
     return folder
 
 
+ACCURACY = re.compile(r"(<!-- accuracy[^>]*-->\n).*?(<!-- /accuracy -->)", re.S)
+#: Rows of the generated validation table that the README repeats: (campaign, what) -> how it reads there.
+REPEATED = {
+    ("2026_serving_rows_no_sd", "time per token"): "2,649 serving rows, no SD, every engine and model, TPOT",
+    ("2026_serving_rows_no_sd", "tpot_s (dense)"): "... dense models among them",
+    ("2025_llama70b_fp8_vllm", "time per token"): "Llama-3.1-70B FP8, vLLM, H100 and H200, TPOT",
+    ("2024_magicdec_table3", "verify / plain step"): "MagicDec, 8 A100, verify over plain step",
+    ("2026_performance_or_illusion_fit", "target pass"): "Llama-3.1-8B on H100, step over tokens and cache",
+    ("2026_vllm_adaptive_b300_cost", "target pass"): "DeepSeek-V4-Flash on 4 B300, step over tokens",
+    ("2025_moesd_table1", "peak speed-up"): "MoE speed-ups (MoESD)",
+    ("2025_eagle3_table3", "speed-up"): "EAGLE-3 speed-up over batch",
+    ("2025_specforge_issue339", "speed-up"): "Qwen3-30B-A3B, every setting slower than none",
+    ("2026_inferencex_golden_al", "acceptance length"): "acceptance length from two numbers, 14 drafters",
+}
+
+
+def accuracy_block() -> str:
+    """The headline and a few rows of validation/README.md, as the README repeats them."""
+    text = (ROOT / "validation" / "README.md").read_text()
+    bullets = [line for line in text.splitlines() if line.startswith("- ")][:5]
+    rows = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and tuple(cells[:2]) in REPEATED:
+            rows.append(f"| {REPEATED[cells[0], cells[1]]} | {cells[2]} | {cells[4]} |")
+    head = "| measured by others | n | error |\n|---|---:|---|\n"
+    more = "\nEvery row, misses included, with its source: [validation/README.md](validation/README.md).\n"
+    return "\n".join(bullets) + "\n\n" + head + "\n".join(rows) + "\n" + more
+
+
 def rewrite(path: Path) -> None:
     folder = workspace()
 
@@ -72,7 +103,8 @@ def rewrite(path: Path) -> None:
             parts.append(f"$ {command}\n{run(command, folder)}\n")
         return "```console\n" + "".join(parts) + "```"
 
-    path.write_text(BLOCK.sub(renew, path.read_text()))
+    text = BLOCK.sub(renew, path.read_text())
+    path.write_text(ACCURACY.sub(lambda m: m.group(1) + accuracy_block() + m.group(2), text))
 
 
 if __name__ == "__main__":

@@ -181,8 +181,10 @@ def test_every_scenario_flag_changes_the_answer(tmp_path):
 
     base = answer({})
     changes = [
-        {"--gpu": "h100"}, {"--model": "qwen3-8b"}, {"--draft": "ngram"}, {"--engine": "sglang"}, {"--bs": "8"},
-        {"--ctx": "512"}, {"--k-max": "3"}, {"--tp": "2"}, {"--tp": "2", "--ep": "2"}, {"--pp": "2"}, {"--dp": "2"},
+        {"--gpu": "h100"}, {"--model": "qwen3-8b"}, {"--draft": "ngram"}, {"--engine": "sglang"},
+        {"--bs": "8"},
+        {"--ctx": "512"}, {"--k-max": "3"}, {"--tp": "2"}, {"--tp": "2", "--ep": "2"}, {"--pp": "2"},
+        {"--dp": "2"},
         {"--tp": "2", "--draft-tp": "1"}, {"--weights": "fp8"}, {"--experts": "fp8"}, {"--kv": "fp8"},
         {"--draft-weights": "fp8"}, {"--accept": "0.6"}, {"--al": "3:2"}, {"--marginal": "0.5,0.2"},
         {"--conditional": "0.5,0.4"}, {"--workload": "coding"}, {"--max-num-seqs": "64"}, {"--eager": None},

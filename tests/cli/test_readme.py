@@ -1,7 +1,7 @@
 """What the README shows is what the commands print."""
 
 import pytest
-from readme_blocks import BLOCK, DOCUMENTS, ROOT, commands, run, workspace
+from readme_blocks import ACCURACY, BLOCK, DOCUMENTS, ROOT, accuracy_block, commands, run, workspace
 
 CASES = [
     (name, command, shown)
@@ -18,3 +18,9 @@ def test_there_are_blocks():
 @pytest.mark.parametrize(("name", "command", "shown"), CASES, ids=[c[1][:60] for c in CASES])
 def test_block(name, command, shown):
     assert run(command, workspace()) == shown
+
+
+def test_accuracy_is_that_of_the_generated_validation_page():
+    (block,) = ACCURACY.findall((ROOT / "README.md").read_text())
+    text = (ROOT / "README.md").read_text()
+    assert block[0] + accuracy_block() + block[1] in text
