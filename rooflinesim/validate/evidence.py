@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rooflinesim import registry
 from rooflinesim.api.resolve import Resolved
 from rooflinesim.errors import RooflinesimError
+from rooflinesim.specs.files import spec_root
 from rooflinesim.validate.campaign import Campaign, campaign_names, campaigns
 
 ASPECTS = ("GPU", "model", "engine", "drafter")
@@ -30,17 +30,26 @@ class Evidence:
         return "close" if len(both) == 2 else "partial" if both else "none"
 
 
+def _looked_up(find: Callable[[str], str], text: str) -> str:
+    """The id behind a name; a name that leads nowhere matches nothing but itself."""
+    if text.startswith("machines/"):  # measured machines lie in hw_specs/machines
+        text = str(spec_root("hw_specs") / text)
+    try:
+        return find(text)
+    except RooflinesimError:
+        return text
+
+
 def _aspects(given: Mapping[str, Any]) -> dict[str, str]:
     """GPU, model, engine and drafter that a campaign's group names; what it does not name matches nothing."""
-    model = registry.model(str(given["model"])) if "model" in given else None
-    draft = str(given.get("draft", ""))
-    with contextlib.suppress(RooflinesimError):  # none, auto, ngram and the like have no head to look up
-        draft = registry.draft(draft, target=model).method
+    named = {key: str(given.get(key, "")) for key in ("gpu", "model", "engine", "draft")}
+    model = _looked_up(lambda text: registry.model(text).id, named["model"])
     return {
-        "GPU": registry.gpu(str(given["gpu"])).id if "gpu" in given else "",
-        "model": model.id if model is not None else "",
-        "engine": registry.engine(str(given["engine"])).engine if "engine" in given else "",
-        "drafter": draft,
+        "GPU": _looked_up(lambda text: registry.gpu(text).id, named["gpu"]),
+        "model": model,
+        "engine": _looked_up(lambda text: registry.engine(text).engine, named["engine"]),
+        # none, auto, ngram and the like have no head to look up
+        "drafter": _looked_up(lambda text: registry.draft(text, target=model).method, named["draft"]),
     }
 
 

@@ -35,7 +35,8 @@ FLAGS = [
 #: The lines of the first chart, as text that changes when one of its points moves.
 DRAWING = """(() => {
   const lines = document.querySelectorAll('[data-testid=stVegaLiteChart] svg.marks');
-  return lines.length ? [...lines[0].querySelectorAll('.mark-line path')].map(p => p.getAttribute('d')).join() : '';
+  if (!lines.length) return '';
+  return [...lines[0].querySelectorAll('.mark-line path')].map(path => path.getAttribute('d')).join();
 })()"""
 
 
