@@ -11,7 +11,8 @@ r = N/S_out prompts start per step (rate of a Poisson stream, μ = r/dp on each 
 e^−r of the steps carry one, m = E[max over replicas]/p prompts at once on the fullest replica, c = ⌈m·S_in/C⌉
 chunks within the token budget C. Tokens are conserved: p·m·S_in = r·S_in prompt tokens per step when dp = 1.
 
-(ttft) TTFT = t_wait + c·t_pass: the step under way when the request arrives, then its own chunks.
+(ttft) TTFT = t_request + t_wait + c·t_pass: work outside the steps, the step under way when the request
+arrives, then its own chunks.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ def serve(
         ttft = np.maximum(ttft, burst)
     elif waves is not None:
         ttft = ttft + np.maximum(burst - ttft, 0.0) / waves
-    ttft = ttft + waiting * (1.0 - grows) * whole
+    ttft = ttft + waiting * (1.0 - grows) * whole + (0.0 if d.ideal else d.profile.host.request_s)
     tpot = tpot + waiting * grows * whole / decode_steps
     return replace(result, tpot_s=tpot, ttft_s=ttft, running=running)
 

@@ -63,6 +63,7 @@ class HostCost(Frozen):
         None  # of a speculative round (rejection, page tables); None: per_request_s
     )
     per_request_s: float = 0.0  # grows with the batch (detokenise, stop checks) as far as it is not hidden
+    request_s: float = 0.0  # of a request outside the steps (HTTP, tokens, hand-over): adds to TTFT alone
     draft_pass_s: float = 0.0  # least host time of one draft pass that is not in a full graph
     draft_pass_per_request_s: float = (
         0.0  # what a draft pass adds per request (cache shifting, sampling one by one)
@@ -106,7 +107,7 @@ class EngineProfile(Frozen):
     lookahead_slots: dict[str, str] = {}  # method -> "k" | "k_plus_1" | "0"
     fused_norm_quant: bool = True  # norm and activation kernels write the quantised input of the next product
     fused_allreduce_norm: bool = False
-    unfused_models: tuple[str, ...] = ()  # architectures whose norms, sums and casts stay apart in this engine
+    unfused_models: tuple[str, ...] = ()  # architectures whose norms, sums and casts stay apart here
     qk_norm_launches: float = 4.0  # kernels of query/key norms with the rotation that follows
     dp_exchange: Literal["allgather", "alltoall"] = "allgather"  # attention replicas to experts and back
     allreduce_like: dict[str, str] = {}  # arch_target prefix → engine whose all-reduce kernels run there
