@@ -168,11 +168,11 @@ def default_format(machine: Machine) -> str:
 
 
 def pool_bytes(machine: Machine) -> float:
-    """Twice the last-level cache, but never more than a quarter of the free memory (2 GiB machines stay
-    alive)."""
-    wanted = max(2.0 * machine.last_level_cache_bytes, 256.0 * 2**20)
-    free = machine.free_memory_bytes if machine.device == "cuda" else free_memory_bytes()
-    return min(wanted, 0.25 * free, 4.0 * 2**30)
+    """Twice the last-level cache and room for the plan's largest experts, within a quarter of free memory."""
+    on_gpu = machine.device == "cuda"
+    wanted = max(2.0 * machine.last_level_cache_bytes, (4096.0 if on_gpu else 256.0) * 2**20)
+    free = machine.free_memory_bytes if on_gpu else free_memory_bytes()
+    return min(wanted, 0.25 * free)
 
 
 def _cells(bench: Bench, plan: Plan, machine: Machine) -> Iterator[Primitive]:

@@ -146,6 +146,10 @@ def test_pool_leaves_a_small_machine_alive(monkeypatch):
     monkeypatch.setattr(dev, "free_memory_bytes", lambda: 1.0e9)
     small = dataclasses.replace(MACHINE, last_level_cache_bytes=300e6, free_memory_bytes=1.0e9)
     assert dev.pool_bytes(small) == 0.25e9
+    # a GPU's pool holds the largest experts of its plan, a few times over
+    gpu = dataclasses.replace(MACHINE, device="cuda", free_memory_bytes=80e9, last_level_cache_bytes=50e6)
+    largest = max(3 * h * i * e * 2.0 for h, i, e, _ in dev.CUDA_FULL.moe_shapes)
+    assert dev.pool_bytes(gpu) > 2.0 * largest
 
 
 TINY = dev.Plan(
