@@ -49,7 +49,7 @@ def server_command(*, port: int, host: str, headless: bool) -> list[str]:
     flags = [f"--{name}={value}" for name, value in options.items()]
     if host in LOCAL:  # a page elsewhere cannot reach it under another name
         flags += [f"--server.allowedHosts={name}" for name in LOCAL]
-    return [sys.executable, "-m", "streamlit", "run", str(app_file()), *flags]
+    return [sys.executable, "-m", "rooflinesim.cli.serve", "run", str(app_file()), *flags]
 
 
 def app_command(

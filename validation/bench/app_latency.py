@@ -15,14 +15,14 @@ import os
 import socket
 import statistics
 import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from rooflinesim.cli.app import server_command
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -46,11 +46,8 @@ def server() -> Any:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "streamlit_app.py")]
-    options = ["--server.headless=true", "--server.address=localhost", f"--server.port={port}"]
-    process = subprocess.Popen(
-        [*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    command = server_command(port=port, host="localhost", headless=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://localhost:{port}"
     try:
         for _ in range(200):
