@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+
+#: Wider than any table: what a table would take if it could.
+_ROOM = 1_000
 
 
 def show(view: RenderableType) -> None:
-    """Print a report; wide tables keep their width when the output is not a terminal."""
+    """Print a report; tables keep their width, text is wrapped.
+
+    On a narrow terminal a line of a table that the terminal breaks can be read, a column of dots cannot.
+    """
     console = Console() if sys.stdout.isatty() else Console(width=130)
-    console.print(view, soft_wrap=False)
+    width = console.width
+    for part in _parts(view):
+        console.width = width
+        if isinstance(part, Table):
+            natural = Measurement.get(console, console.options.update(width=_ROOM), part).maximum
+            console.width = max(width, natural)
+        console.print(part, soft_wrap=False)
+
+
+def _parts(view: RenderableType) -> Iterator[RenderableType]:
+    if isinstance(view, Group):
+        for part in view.renderables:
+            yield from _parts(part)
+    else:
+        yield view
 
 
 def show_json(data: dict[str, Any]) -> None:
