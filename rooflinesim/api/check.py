@@ -42,9 +42,11 @@ def check_schedule(
     num_speculative_tokens: int | None = None,
 ) -> CheckedSchedule:
     """Read a schedule of any engine, expand it as the engine does, and rate it."""
+    config = load_config(file)
+    if isinstance(scenario, Scenario) and scenario.max_num_seqs is None:
+        scenario = scenario.model_copy(update={"max_num_seqs": running_limit(config)})
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
     top = checked_max_batch(resolved, max_batch)
-    config = load_config(file)
     read = parse_schedule(config, engine=engine, max_batch=top, num_speculative_tokens=num_speculative_tokens)
     given = Schedule.from_k_by_batch(list(read.expand(top)))
     return CheckedSchedule(
@@ -54,6 +56,25 @@ def check_schedule(
         graph_findings=_graph_findings(resolved, given),
         lints=_lints(resolved, config, read.findings),
     )
+
+
+#: What the engines call their limit of running requests.
+_LIMIT_KEYS = ("max_num_seqs", "max_running_requests", "max_batch_size")
+
+
+def running_limit(config: Any) -> int | None:
+    """The limit of running requests that a configuration states, whatever the engine calls it.
+
+    >>> running_limit({"max-num-seqs": 32}), running_limit({"max_num_seqs": "many"}), running_limit([])
+    (32, None, None)
+    """
+    if not isinstance(config, Mapping):
+        return None
+    plain = {str(key).replace("-", "_"): value for key, value in config.items()}
+    for value in (plain.get(key) for key in _LIMIT_KEYS):
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+    return None
 
 
 def _lints(resolved: Resolved, config: Any, known: tuple[Finding, ...]) -> tuple[Finding, ...]:
