@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from rooflinesim.accuracy import score
 from rooflinesim.api import Scenario, resolve
 from rooflinesim.errors import RooflinesimError
 from rooflinesim.grid import FloatArray
@@ -16,6 +17,9 @@ from rooflinesim.measured.serving_rows import ServingRow, read_rows, split
 from rooflinesim.serving import Serving, serve
 from rooflinesim.step import Deployment
 from rooflinesim.uncertainty import family_log_sd
+
+
+STATISTICS: Final = ("mape", "median", "bias", "within_10", "within_20")
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,25 @@ def score_serving_rows(*, held_out: bool = True) -> list[tuple[float, float, dic
     fitted, scored = split(read_rows())
     rows = scored if held_out else [*fitted, *scored]
     return [(s.tpot_s, s.row.tpot_s, s.row.keys) for s in predict_rows(rows) if s.answered]
+
+
+def scores_by(scored: Iterable[ScoredRow], *keys: str) -> list[dict[str, Any]]:
+    """Errors of TPOT (and the median error of TTFT) for each combination of ``ServingRow.keys`` named.
+
+    ``coverage`` is the share of rows with a prediction. Fractions, rounded to four places.
+    """
+    groups: dict[tuple[Any, ...], list[ScoredRow]] = defaultdict(list)
+    for row in scored:
+        groups[tuple(row.row.keys[key] for key in keys)].append(row)
+    out = []
+    for values, members in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
+        line: dict[str, Any] = {**dict(zip(keys, values, strict=True)), "n": len(members)}
+        known = [m for m in members if m.answered]
+        line["coverage"] = round(len(known) / len(members), 4)
+        if known:
+            s = score(predicted=[m.tpot_s for m in known], measured=[m.row.tpot_s for m in known])
+            first = np.median([abs(m.ttft_s / m.row.ttft_s - 1.0) for m in known])
+            line |= {name: round(float(getattr(s, name)), 4) for name in STATISTICS}
+            line["ttft_median"] = round(float(first), 4)
+        out.append(line)
+    return out

@@ -10,7 +10,7 @@ import pytest
 
 from rooflinesim.errors import InputError
 from rooflinesim.measured.comparison import estimates
-from rooflinesim.measured.scoring import predict_rows
+from rooflinesim.measured.scoring import predict_rows, scores_by
 from rooflinesim.measured.serving_rows import (
     fit_pairs,
     layout,
@@ -172,3 +172,13 @@ def test_side_by_side_counts(shipped: list) -> None:
     assert sum(math.isfinite(tpot) for tpot, _ in theirs.values()) == 284
     _, held = split(shipped)
     assert theirs.keys() <= {r.row for r in held}
+
+
+def test_scores_by_key_count_what_was_not_answered(tmp_path: Path) -> None:
+    rows = read_rows(table(tmp_path, {}, {"batch_size": "8"}, {"tp_size": "12", "moe_tp_size": "12"}))
+    lines = scores_by(predict_rows(rows), "gpu")
+    assert [(line["n"], line["coverage"]) for line in lines] == [(3, pytest.approx(2 / 3, abs=1e-4))]
+    by_tp = {line["tp"]: line for line in scores_by(predict_rows(rows), "tp")}
+    assert by_tp[8]["n"] == 2
+    assert "mape" in by_tp[8]
+    assert all("mape" not in line for tp, line in by_tp.items() if tp != 8)
