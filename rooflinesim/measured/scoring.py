@@ -18,7 +18,6 @@ from rooflinesim.serving import Serving, serve
 from rooflinesim.step import Deployment
 from rooflinesim.uncertainty import family_log_sd
 
-
 STATISTICS: Final = ("mape", "median", "bias", "within_10", "within_20")
 
 
