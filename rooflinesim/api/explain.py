@@ -226,6 +226,16 @@ def _sentences(answer: Explanation, result: Evaluation) -> tuple[str, ...]:
         gain = float(result.speedup[0, index[answer.k], 0])
         verdict = "pays" if gain > 1.0 else "does not pay"
         out.append(f"At K = {answer.k} speculation {verdict}: {gain:.2f}x the throughput of SD off.")
+        # the drafting time at which AL·t_off = step: what a smaller (or larger) drafter has to stay under
+        budget_s = gain * answer.step_s - (answer.step_s - draft)
+        if draft > 0 and budget_s > 0:
+            out.append(
+                f"It pays while drafting takes less than {budget_s * 1e3:.2f} ms a step "
+                f"(now {draft * 1e3:.2f} ms): a drafter of up to {budget_s / draft:.2g} times this one's cost "
+                "at the same acceptance."
+            )
+        elif draft > 0:
+            out.append("No drafter, however small, pays here at this acceptance.")
     return tuple(out)
 
 
