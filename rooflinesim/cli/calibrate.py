@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rooflinesim.api import Scenario, resolve
 from rooflinesim.cli.options import with_scenario
-from rooflinesim.cli.out import show, show_json
+from rooflinesim.cli.out import show, show_json, working
 from rooflinesim.errors import InputError
 from rooflinesim.output import write_text
 
@@ -58,7 +58,8 @@ def calibrate(
     from rooflinesim.measurements import read_measurements
 
     resolved = resolve(scenario)
-    fit = fit_user(resolved, read_measurements(Path(source)), calibration_id=name)
+    with working("fitting"):
+        fit = fit_user(resolved, read_measurements(Path(source)), calibration_id=name)
     if out is not None:
         head = f"# Fitted to {Path(source).name} by `rooflinesim calibrate`.\n"
         write_text(out, head + to_yaml(fit.calibration), force=force)

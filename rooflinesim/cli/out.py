@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -36,6 +37,13 @@ def _parts(view: RenderableType) -> Iterator[RenderableType]:
             yield from _parts(part)
     else:
         yield view
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """A sign of life on the terminal while something takes long; nothing where there is no terminal."""
+    with Console(stderr=True).status(text):
+        yield
 
 
 def show_json(data: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from rooflinesim.api import Scenario, resolve
 from rooflinesim.cli.options import with_scenario
-from rooflinesim.cli.out import show, show_json
+from rooflinesim.cli.out import show, show_json, working
 
 
 @with_scenario
@@ -45,7 +45,8 @@ def validate(
     from rooflinesim.validate import as_json, campaigns, run
     from rooflinesim.validate.report import markdown, table_view
 
-    results = run(what, fast_only=fast)
+    with working("recomputing the campaigns"):
+        results = run(what, fast_only=fast)
     if json_out:
         show_json(as_json(results))
     else:
