@@ -231,8 +231,8 @@ def _sentences(answer: Explanation, result: Evaluation) -> tuple[str, ...]:
         if draft > 0 and budget_s > 0:
             out.append(
                 f"It pays while drafting takes less than {budget_s * 1e3:.2f} ms a step "
-                f"(now {draft * 1e3:.2f} ms): a drafter of up to {budget_s / draft:.2g} times this one's cost "
-                "at the same acceptance."
+                f"(now {draft * 1e3:.2f} ms): a drafter of up to {budget_s / draft:.2g} times the cost "
+                "of this one, at the same acceptance."
             )
         elif draft > 0:
             out.append("No drafter, however small, pays here at this acceptance.")
