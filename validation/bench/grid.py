@@ -40,9 +40,8 @@ def main() -> None:
         assert columns["step_s"].size == points
         median = statistics.median(seconds[1:])
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"  {name}: {points / median / 1e6:.2f} M points/s, {median:.2f} s, process peak {peak:.0f} MiB so far"
-        )
+        rate = points / median / 1e6
+        print(f"  {name}: {rate:.2f} M points/s, {median:.2f} s, process peak {peak:.0f} MiB so far")
     command = [sys.executable, "-m", "rooflinesim", "predict", "--gpu", "h100", "--bs", "64"]
     walls = []
     for _ in range(7):
