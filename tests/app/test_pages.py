@@ -247,3 +247,22 @@ def test_accuracy_names_the_campaigns_behind_the_scenario(open_page):
     texts = " ".join(text.value for text in page.markdown)
     assert "2025_eagle3_table3" in texts and "same GPU, model" in texts
     assert "K-regret" in texts
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_input_says_what_it_means(open_page, view):
+    page = open_page(urlencode({"view": view, "form": "c1"}))
+    inputs = [*page.selectbox, *page.slider, *page.select_slider, *page.number_input, *page.text_input]
+    assert inputs and [item.label for item in inputs if not item.help] == []
+
+
+def test_two_sessions_share_nothing(open_page):
+    first, second = open_page("bs=8"), open_page("bs=8")
+    first.selectbox(key="gpu").set_value("b200-sxm").run()
+    second.run()
+    assert second.selectbox(key="gpu").value == "h100-sxm"
+
+
+def test_speculation_that_does_not_pay_is_said(open_page):
+    page = open_page(urlencode({"model": LLAMA, "bs": 512, "form": "c1", "c1": "0.1"}))
+    assert metrics(page)["Best choice"] == "SD off"
