@@ -28,6 +28,7 @@ from rooflinesim.errors import InputError, near_misses, unknown_name
 
 MAX_BYTES: Final = 8_000_000
 MAX_ROWS: Final = 50_000
+MAX_COLUMNS: Final = 500
 MAX_CELL_CHARS: Final = 2_000
 
 MAX_VALUE: Final = 1e12
@@ -196,6 +197,8 @@ def _whole(text: str, *, field: str, where: str, low: int = 0) -> int:
 
 def _header(names: Sequence[str], name: str) -> tuple[dict[str, int], dict[int, tuple[str, str | None]]]:
     """Known columns by index, and, in a wide table, the metric columns."""
+    if len(names) > MAX_COLUMNS:
+        raise InputError(f"{name}: line 1: {len(names)} columns, at most {MAX_COLUMNS} are read")
     columns: dict[str, int] = {}
     wide: dict[int, tuple[str, str | None]] = {}
     for index, text in enumerate(names):

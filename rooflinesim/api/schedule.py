@@ -52,6 +52,7 @@ class ScheduleAnswer:
 
 #: The table is solved at every batch from 1 on; no engine runs more requests at once than this.
 MAX_BATCH = 16_384
+MAX_K = 64
 
 
 def default_max_batch(resolved: Resolved) -> int:
@@ -178,6 +179,8 @@ def rate(scenario: Scenario | Resolved, given: Schedule, *, max_batch: int) -> S
     """Regret and gains of a schedule that came from elsewhere, by our own goodput table."""
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
     batches = np.arange(1, max_batch + 1)
+    if given.k_max > MAX_K:
+        raise InputError(f"schedule: K = {given.k_max} is above {MAX_K}, the largest that is priced")
     top = max(resolved.scenario.k_max, given.k_max)
     result = evaluate(
         server_of(resolved, given.k_max), batch_sizes=batches.tolist(), k_values=range(top + 1), n_draws=0

@@ -24,6 +24,10 @@ COMMANDS: dict[str, tuple[str, str, bool]] = {
 }
 
 
+#: Longer error lines are cut: what they quote came from a file or flag of any size.
+LONGEST_LINE = 600
+
+
 def build(only: str | None = None) -> typer.Typer:
     """The Typer application, with one command or with all of them."""
     app = typer.Typer(
@@ -104,7 +108,10 @@ def _run(only: str | None, args: list[str]) -> int:
 
 
 def _fail(line: str, status: int = 2) -> int:
-    typer.echo(f"error: {line}" if status == 2 else line, err=True)
+    shown = "".join(char if char.isprintable() else "?" for char in line)  # a file's name can hold anything
+    if len(shown) > LONGEST_LINE:
+        shown = f"{shown[:LONGEST_LINE]} ... ({len(shown)} characters)"
+    typer.echo(f"error: {shown}" if status == 2 else shown, err=True)
     return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -9,7 +10,10 @@ import typer
 from rooflinesim.api import Scenario, as_json, fit_memory, memory_json
 from rooflinesim.api import predict as predict_verb
 from rooflinesim.cli.options import with_scenario
-from rooflinesim.cli.out import show, show_json
+from rooflinesim.cli.out import show, show_json, working
+
+#: So many points take long enough to say so.
+MANY_POINTS = 200
 
 
 @with_scenario
@@ -35,7 +39,9 @@ def predict(
     json_out: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Draft, verify and step time, tokens gained and goodput for every K; the best K and how sure it is."""
-    answer = predict_verb(scenario)
+    many = len(scenario.batch_sizes) * len(scenario.context_tokens) > MANY_POINTS
+    with working("drawing error bars") if many else nullcontext():
+        answer = predict_verb(scenario)
     explanation = None
     if explain is not None:
         from rooflinesim.api.explain import explain as explain_verb

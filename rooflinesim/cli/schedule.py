@@ -16,7 +16,7 @@ from rooflinesim.api.emit import engine_of
 from rooflinesim.api.schedule import schedule as schedule_verb
 from rooflinesim.api.schedule import schedule_json
 from rooflinesim.cli.options import with_scenario
-from rooflinesim.cli.out import show, show_json
+from rooflinesim.cli.out import show, show_json, working
 from rooflinesim.errors import InputError
 from rooflinesim.output import write_text
 
@@ -115,14 +115,16 @@ def schedule(
         engine = engine_of(emit)
         if engine is not None:  # solve for the engine that will run it
             scenario = scenario.model_copy(update={"engine": engine})
-    answer = schedule_verb(
-        resolve(scenario),
-        max_batch=max_batch,
-        max_regret_frac=regret,
-        max_distinct=distinct,
-        min_range_batches=hysteresis,
-        context_weights=_shares(mix, scenario),
-    )
+    weights = _shares(mix, scenario)
+    with working("solving K at every batch"):
+        answer = schedule_verb(
+            resolve(scenario),
+            max_batch=max_batch,
+            max_regret_frac=regret,
+            max_distinct=distinct,
+            min_range_batches=hysteresis,
+            context_weights=weights,
+        )
     texts = emit_texts(answer, emit or answer.resolved.deployment.profile.engine)
     if out is not None:
         for text in texts:

@@ -199,6 +199,25 @@ def test_a_configuration_with_one_wrong_value(call, tmp_path, key, value):
         assert len(err.splitlines()) == 1
 
 
+def test_quoted_text_of_any_size_stays_one_short_line(refused, tmp_path):
+    """A name of 100,000 characters, a header of 20,000 columns, a file name with a line break."""
+    assert len(refused("predict", "--gpu", "x" * 100_000)) < 700
+    wide = tmp_path / "wide.csv"
+    wide.write_text(",".join(f"c{i}" for i in range(20_000)) + "\n")
+    for command in ("calibrate", "validate"):
+        assert "20000 columns" in refused(command, wide)
+    assert len(refused("predict", "--verify-curve", wide)) < 700
+    odd = tmp_path / "a\nb.yaml"
+    odd.write_text("")
+    refused("predict", "--scenario", odd)
+
+
+def test_a_schedule_with_an_absurd_k_is_refused(refused, tmp_path):
+    file = tmp_path / "schedule.json"
+    file.write_text("[[1, 8, 99999999]]")
+    assert "K = 99999999" in refused("schedule", "--check", file)
+
+
 def test_json_has_no_nan(call):
     for args in (
         ("predict", "--memory", "--explain", "2"),
