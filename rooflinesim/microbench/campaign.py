@@ -200,7 +200,7 @@ def run(
 def _note(cell: Cell, *extra: str) -> str:
     parts = [p for p in extra if p]
     if cell.aside_frac > 0.0:
-        then = "set aside" if cell.gated else "too few undisturbed, all used"
+        then = "set aside" if cell.gated else "too few undisturbed: all used"
         parts.append(f"{100 * cell.aside_frac:.0f} % of steps disturbed: {then}")
     if cell.noisy:
         parts.append("noisy")

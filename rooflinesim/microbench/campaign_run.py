@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from rooflinesim.errors import InputError
 from rooflinesim.microbench import campaign as camp
 from rooflinesim.microbench.device import DeviceResult, bench_device, default_format, provenance
-from rooflinesim.microbench.drain import drains
+from rooflinesim.microbench.drain import drains, profile_lengths
 from rooflinesim.microbench.engine.drafters import Eagle
 from rooflinesim.microbench.env import Machine, probe
 from rooflinesim.microbench.model_bench import Bencher, Cell, deployment, eagle_spec, predict_grid
@@ -25,14 +27,16 @@ from rooflinesim.specs.scenario import Routing
 Progress = Callable[[float, str], None]
 
 
-def schedule_ranges(result: Compared) -> tuple[tuple[int, int, int], ...]:
-    """The predicted K by batch as ranges over every batch size up to the largest measured one.
+def schedule_ranges(result: Compared, lengths: dict[int, float]) -> tuple[tuple[int, int, int], ...]:
+    """Predicted K by batch for a workload with these acceptance lengths, as ranges up to the largest batch.
 
-    Between measured batch sizes the prediction of the next smaller one holds.
+    Step times are the predicted ones. Between measured batch sizes the choice of the next smaller one holds.
     """
-    _, chosen, _ = result.choices()
+    _, predicted = result.goodputs(lengths)
+    options = [0, *(k for k in result.ks if k > 0)]
     ranges: list[tuple[int, int, int]] = []
-    for i, (batch, k) in enumerate(zip(result.batches, chosen, strict=True)):
+    for i, (batch, row) in enumerate(zip(result.batches, predicted, strict=True)):
+        k = options[int(np.nanargmax(row))]
         high = result.batches[i + 1] - 1 if i + 1 < len(result.batches) else batch
         if ranges and ranges[-1][2] == k:
             ranges[-1] = (ranges[-1][0], high, k)
@@ -142,15 +146,29 @@ def _campaign(
         predicted=predict_grid(dep, batches=plan.batches, ks=plan.ks, context_tokens=mean_context(cells)),
         noise=noise_of(canary),
     )
-    ranges = schedule_ranges(result)
-    n = 16 if quick else 32
+    n, mean_tokens = (16, 8.0) if quick else (32, 32.0)
+
+    def text(seed: int) -> Tensor:
+        return prompts(trained, n=n, width=plan.prompt_tokens, seed=seed).to(machine.device)
+
+    # the job's own acceptance: long outputs wander off, so it is lower than right behind a prompt
+    lengths = profile_lengths(
+        target=target,
+        drafter=Eagle(head, target),
+        prompts=text(plan.seed + 1),
+        k_max=max(plan.ks),
+        mean_tokens=mean_tokens,
+        temperature=plan.temperature,
+        seed=plan.seed + 1,
+    )
+    ranges = schedule_ranges(result, lengths)
     drained = drains(
         target=target,
         drafter=lambda: Eagle(head, target),
-        prompts=prompts(trained, n=n, width=plan.prompt_tokens, seed=plan.seed).to(machine.device),
+        prompts=text(plan.seed),
         ranges=list(ranges),
-        ks=[k for k in plan.ks if k in (1, 3, 7)],
-        mean_tokens=8.0 if quick else 32.0,
+        ks=[k for k in plan.ks if k in (1, 3, 5, 7)],
+        mean_tokens=mean_tokens,
         clock=clock,
         canary=canary,
         n_rounds=1 if quick else 3,

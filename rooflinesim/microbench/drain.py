@@ -71,6 +71,27 @@ class Job:
             self.slow.append(not canary.quiet())
 
 
+def profile_lengths(
+    *,
+    target: Decoder,
+    drafter: Drafter,
+    prompts: Tensor,
+    k_max: int,
+    mean_tokens: float,
+    temperature: float,
+    seed: int,
+) -> dict[int, float]:
+    """AL(K) = 1 + Σ_{i≤K} p_i up to ``k_max``, from one run of such a job with other prompts at K = k_max."""
+    lengths = long_tail(prompts.shape[0], mean_tokens=mean_tokens, seed=seed)
+    engine = Engine(target, drafter, temperature=temperature, seed=seed)
+    engine.begin(prompts, slots=prompts.shape[1] + int(lengths.max()) + 2 * k_max + 4)
+    job = Job(engine, fixed(k_max), lengths)
+    while not job.done:
+        job.advance(None)
+    marginal = engine.recorder.marginal()
+    return {k: 1.0 + sum(marginal[:k]) for k in range(k_max + 1)}
+
+
 def drains(
     *,
     target: Decoder,

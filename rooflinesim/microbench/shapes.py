@@ -59,8 +59,9 @@ def layer_params(layer: Layer, hidden: int) -> int:
 def weight_bytes(spec: ModelSpec, *, fmt: str = "bf16") -> float:
     """Bytes of all weights of the torch decoder built from ``spec``.
 
-    >>> spec = decoder_spec(id="x", hidden=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, inner=128,
-    vocab=256)
+    >>> spec = decoder_spec(
+    ...     id="x", hidden=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, inner=128, vocab=256
+    ... )
     >>> weight_bytes(spec) == 2.0 * (2 * (64 * 16 * 12 + 3 * 64 * 128) + 2 * 64 * 256)
     True
     """
