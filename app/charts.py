@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pandas as pd
+import show as shown
 import streamlit as st
 
 Spec = dict[str, Any]
@@ -43,7 +44,7 @@ def show(table: pd.DataFrame, spec: Spec, *, name: str, title: str, alt: str, no
     head = st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"
     )
-    head.markdown(f"**{title}**")
+    head.markdown(f"**{shown.plain(title)}**")
     head.download_button(
         "CSV",
         data=lambda: table.to_csv(index=False).encode(),

@@ -75,3 +75,10 @@ def tera(flops_per_s: float) -> float:
 def fraction(shown_percent: float) -> float:
     """What a percent slider means."""
     return shown_percent * 0.01
+
+
+def plain(text: str) -> str:
+    """Text with Markdown's characters escaped: a name from a link or a file stays a name."""
+    for mark in "\\`*_[]$~<>":
+        text = text.replace(mark, "\\" + mark)
+    return text

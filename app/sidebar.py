@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import show
 import state
 import streamlit as st
 import texts
@@ -77,7 +78,7 @@ def draw() -> None:
         else:
             changed = state.pairs_of(state.values(), state.SETTINGS)
             if changed:
-                st.caption("Set there: " + " · ".join(f"{key} {text}" for key, text in changed))
+                st.caption("Set there: " + " · ".join(show.plain(f"{key} {text}") for key, text in changed))
         section = st.expander("Your own data", key="open_own", on_change="rerun")
         if not section.open:
             return
@@ -169,7 +170,9 @@ def acceptance_inputs() -> None:
     elif st.session_state.get("logs") is None:
         st.info("Upload a log on the Acceptance page.")
     else:
-        st.caption("From " + ", ".join(_name(label) for label in st.session_state["logs"]["labels"]))
+        st.caption(
+            "From " + ", ".join(show.plain(_name(label)) for label in st.session_state["logs"]["labels"])
+        )
 
 
 def _settings() -> None:

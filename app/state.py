@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
+import show
 import streamlit as st
 
 from rooflinesim import registry
@@ -305,8 +306,8 @@ def title_of(held: Values) -> str:
 
 
 def problem(error: RooflinesimError) -> str:
-    """The error's line without the temporary folder of an upload."""
+    """The error's line as Markdown shows it plainly, without the temporary folder of an upload."""
     text = str(error)
     for label, path in st.session_state.get("uploads", {}).items():
         text = text.replace(str(path), label.removeprefix(UPLOADED))
-    return text
+    return show.plain(text)

@@ -9,6 +9,7 @@ HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
+import show  # noqa: E402
 import sidebar  # noqa: E402
 import state  # noqa: E402
 import streamlit as st  # noqa: E402
@@ -56,6 +57,6 @@ st.segmented_control(
     label_visibility="collapsed",
 )
 for line in st.session_state["problems"]:
-    st.warning(f"Link: {line}.", icon=":material/link_off:")
+    st.warning(f"Link: {show.plain(line)}.", icon=":material/link_off:")
 st.caption(texts.VIEW_INTRO[st.session_state["view"] or state.VIEWS[0]])
 body()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import show
 import streamlit as st
 import texts
 from state import UPLOADED, problem
@@ -56,7 +57,7 @@ def _take(key: str, check: Callable[[str], object], then: Callable[[str], None])
         path.unlink()
         return
     then(label)
-    notes[key] = ("success", f"{label.removeprefix(UPLOADED)} is in use, in this session only")
+    notes[key] = ("success", f"{show.plain(label.removeprefix(UPLOADED))} is in use, in this session only")
 
 
 def _setter(field: str) -> Callable[[str], None]:

@@ -29,7 +29,7 @@ def draw() -> None:
         _record(measured)
     asked = calc.asked()
     common.assumptions(asked)
-    st.markdown(f"Curve in use: {common.plain(asked.resolved.acceptance.text)}")
+    st.markdown(f"Curve in use: {show.plain(asked.resolved.acceptance.text)}")
     k_max = asked.scenario.k_max
     rows = [
         {**row, "series": "in use"}
@@ -88,9 +88,9 @@ def _record(measured: MeasuredAcceptance) -> None:
         head.metric("AL", f"{record.acceptance_length:.3f}", help="Tokens per step, bonus included.")
         head.metric("K", "–" if record.k is None else str(record.k))
         head.metric("Steps", "–" if record.n_steps is None else show.count(record.n_steps))
-        st.markdown(common.plain(measured.conversion.text))
+        st.markdown(show.plain(measured.conversion.text))
         for text in measured.warnings:
-            st.warning(common.plain(text), icon=":material/info:")
+            st.warning(show.plain(text), icon=":material/info:")
 
 
 def _fit_rows(measured: MeasuredAcceptance, k_max: int) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def draw() -> None:
     _chart(scores)
     _table(scores)
     for text in problems:
-        st.caption("Not recomputed here: " + common.plain(text))
+        st.caption("Not recomputed here: " + show.plain(text))
     common.to_terminal(asked)
 
 
@@ -60,7 +60,7 @@ def _evidence(asked: calc.Asked) -> None:
     d = asked.resolved.deployment
     name = f"{d.target.id} on {d.ceilings.gpu.id}, {d.profile.engine}, {d.method}"
     with st.container(border=True):
-        st.markdown(f"**Behind the scenario on the screen** ({common.plain(name)})")
+        st.markdown(f"**Behind the scenario on the screen** ({show.plain(name)})")
         if not behind:
             st.markdown("No campaign was measured on this GPU or with this model: mind the error bars.")
         lines = [
@@ -79,7 +79,7 @@ def _committed() -> None:
     try:
         text = read_text(spec_root("validation") / "README.md")
     except RooflinesimError as error:
-        st.caption(common.plain(str(error)))
+        st.caption(show.plain(str(error)))
         return
     head = text.split("\n|", 1)[0]
     st.markdown("\n".join(line for line in head.splitlines() if line.startswith("- ")))
@@ -245,6 +245,6 @@ def _report(report: UserReport) -> None:
         },
     )
     for text in report.findings:
-        st.info(common.plain(text))
+        st.info(show.plain(text))
     for text in report.recalibrate:
-        st.info("Worth calibrating: " + common.plain(text))
+        st.info("Worth calibrating: " + show.plain(text))

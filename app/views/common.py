@@ -19,16 +19,9 @@ def assumptions(asked: Asked) -> None:
     """Everything that was taken by default, and every warning; always on the page."""
     resolved = asked.resolved
     if resolved.assumed:
-        st.markdown(":gray[**Assumed:** " + " · ".join(plain(text) for text in resolved.assumed) + "]")
+        st.markdown(":gray[**Assumed:** " + " · ".join(show.plain(text) for text in resolved.assumed) + "]")
     for text in resolved.warnings:
-        st.warning(plain(text), icon=":material/info:")
-
-
-def plain(text: str) -> str:
-    """Text with the characters that Markdown would take for markup escaped."""
-    for mark in "\\`*_[]$~<>":
-        text = text.replace(mark, "\\" + mark)
-    return text
+        st.warning(show.plain(text), icon=":material/info:")
 
 
 def does_not_fit(point: Point) -> None:
@@ -100,5 +93,5 @@ def to_terminal(asked: Asked, *, verb: str = "predict", extra: dict[str, str] | 
         st.code(as_command(asked.shown, verb=verb, extra=extra), language="bash", wrap_lines=True)
         st.code(as_python(asked.shown), language="python", wrap_lines=True)
         st.table(
-            {name: plain(text) for name, text in provenance(asked.resolved).items()}, border="horizontal"
+            {name: show.plain(text) for name, text in provenance(asked.resolved).items()}, border="horizontal"
         )

@@ -44,7 +44,7 @@ def draw() -> None:
     for i, query in enumerate(compared):
         name = state.title_of(state.decode(query)[0])
         bar.button(
-            f"Remove {LETTERS[i + 1]}: {name}",
+            f"Remove {LETTERS[i + 1]}: {show.plain(name)}",
             key=f"drop_{i}",
             on_click=_drop,
             args=(i,),
@@ -54,7 +54,7 @@ def draw() -> None:
     for i, query in enumerate(compared):
         held, problems = state.decode(query)
         for text in problems:
-            st.warning(f"{LETTERS[i + 1]}: {text}.", icon=":material/link_off:")
+            st.warning(f"{LETTERS[i + 1]}: {show.plain(text)}.", icon=":material/link_off:")
         try:
             entries.append(_entry(f"{LETTERS[i + 1]}", held))
         except RooflinesimError as error:

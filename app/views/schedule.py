@@ -123,7 +123,7 @@ def _answer(answer: ScheduleAnswer) -> None:
     if solved.off_altogether:
         st.warning("Speculation pays at no batch here: leave it off.", icon=":material/block:")
     for note in answer.notes:
-        st.info(common.plain(note))
+        st.info(show.plain(note))
 
 
 def _ranges(answer: ScheduleAnswer) -> None:
@@ -176,9 +176,9 @@ def _text(text: EngineText) -> None:
     )
     st.code(text.launch, language="bash", wrap_lines=True)
     if text.settings:
-        st.caption("True only with: " + common.plain("; ".join(text.settings)))
+        st.caption("True only with: " + show.plain("; ".join(text.settings)))
     for warning in text.warnings:
-        st.warning(common.plain(warning), icon=":material/info:")
+        st.warning(show.plain(warning), icon=":material/info:")
 
 
 def _check(asked: calc.Asked, top: int) -> CheckedSchedule | None:
@@ -207,8 +207,8 @@ def _check(asked: calc.Asked, top: int) -> CheckedSchedule | None:
         row.metric("Mean loss", f"{rated.regret_mean:.2%}")
         row.metric("Gain over SD off", _gain(rated.gain_over_off))
         for text in checked.graph_findings:
-            st.warning(common.plain(text), icon=":material/info:")
+            st.warning(show.plain(text), icon=":material/info:")
         for finding in checked.findings:
             show_as = {"error": st.error, "warning": st.warning}.get(finding.level, st.info)
-            show_as(common.plain(finding.message))
+            show_as(show.plain(finding.message))
         return checked

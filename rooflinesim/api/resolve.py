@@ -65,6 +65,8 @@ def resolve(scenario: Scenario) -> Resolved:
     check_parallel(target, parallel)
     target, formats = resolve_formats(scenario, target, gpu, profile, assumed)
     method, draft = resolve_draft(scenario, target, assumed)
+    if draft is not None and draft.target_id and target.id not in {draft.target_id, *draft.target_ids}:
+        warnings.append(f"the head {draft.id} was made for {draft.target_id}, not for {target.id}")
     if draft is not None:
         formats = formats.model_copy(
             update={

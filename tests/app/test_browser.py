@@ -177,6 +177,12 @@ def test_a_shared_link_gives_the_same_page(browser, address):
         assert page.url == link
 
 
+def test_a_link_cannot_make_the_page_fetch(browser, address):
+    picture = "![x](https://example.com/x.png)"
+    with page_at(browser, address, {"gpu": picture, "vs": f"model={picture}", "view": "Compare"}) as page:
+        assert picture in page.get_by_test_id("stMain").inner_text()
+
+
 def test_back_goes_back(browser, address):
     with page_at(browser, address, {"bs": 8}) as page:
         page.get_by_role("radio", name="Why").click()
