@@ -36,10 +36,10 @@ class Drain:
 
 
 def long_tail(n: int, *, mean_tokens: float, seed: int) -> Tensor:
-    """Output lengths with a long tail (exponential, at least 4, at most 5 means), (n,)."""
+    """Output lengths with a long tail (exponential, at least 4, at most 3 means), (n,)."""
     generator = torch.Generator().manual_seed(seed)
     draw = torch.empty(n).exponential_(1.0 / mean_tokens, generator=generator)
-    return draw.clamp(min=4.0, max=5.0 * mean_tokens).round().long()
+    return draw.clamp(min=4.0, max=3.0 * mean_tokens).round().long()
 
 
 class Job:
@@ -101,7 +101,7 @@ def drains(
     ks: Sequence[int],
     clock: Clock,
     canary: Canary | None,
-    mean_tokens: float = 32.0,
+    mean_tokens: float = 21.0,
     n_rounds: int = 3,
     temperature: float = 1.0,
     seed: int = 0,

@@ -186,7 +186,7 @@ def test_a_grid_is_measured_and_the_context_stays_in_its_room(make_decoder, make
 def test_a_draining_batch_runs_every_policy_to_the_same_lengths(make_decoder, make_drafter):
     target = make_decoder(vocab=12)
     lengths = drain.long_tail(6, mean_tokens=8.0, seed=0)
-    assert int(lengths.min()) >= 4 and int(lengths.max()) <= 40
+    assert int(lengths.min()) >= 4 and int(lengths.max()) <= 24
     found = drain.drains(
         target=target, drafter=lambda: make_drafter("eagle", target),
         prompts=torch.randint(0, 12, (6, 9)), ranges=[(1, 2, 3), (3, 8, 0)], ks=[1, 3],
