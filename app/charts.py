@@ -328,6 +328,11 @@ def best_k_map(k_max: int) -> Spec:
                 "encoding": {"x": x, "y": y, "tooltip": tips},
             },
             {
+                "transform": [{"filter": "datum.row === 'best' && datum.chosen"}],
+                "mark": {"type": "rule", "color": "#000000", "strokeDash": [3, 3], "strokeWidth": 1.5},
+                "encoding": {"x": x},
+            },
+            {
                 "transform": [{"filter": "datum.row === 'best'"}],
                 "mark": {"type": "line", "interpolate": "step", "color": "#000000", "strokeWidth": 2.5},
                 "encoding": {"x": x, "y": y},
@@ -451,7 +456,7 @@ def roofline() -> Spec:
 
 def experts() -> Spec:
     """Distinct experts read against tokens in the step; the verify passes of this batch as points."""
-    x = _q("n_tokens", "tokens in the step, N·(K+1)", scale={"type": "log", "base": 2}, axis={"format": "~s"})
+    x = _q("n_tokens", "tokens in the step, N·(K+1)", scale={"type": "log", "base": 2}, axis={"format": ",d"})
     y = _q("experts_read", "experts read")
     tips = [
         _tip("n_tokens", "tokens", ",d"),

@@ -155,8 +155,9 @@ def acceptance_inputs() -> None:
         st.slider("c₁ (first draft accepted)", 0.0, 1.0, step=0.01, key="c1", help=texts.HELP["c1"])
         st.slider("δ (decay per position)", 0.5, 1.2, step=0.01, key="decay", help=texts.HELP["decay"])
     elif form == "beta":
-        st.slider("a", 0.05, 50.0, step=0.05, key="a", help=texts.HELP["a"])
-        st.slider("b", 0.05, 50.0, step=0.05, key="b", help=texts.HELP["b"])
+        for key in ("a", "b"):
+            top = max(12.0, st.session_state[key])
+            st.slider(key, 0.05, top, step=0.05, key=key, help=texts.HELP[key])
     elif form == "al":
         left, right = st.columns(2)
         left.number_input("at K", 1, 64, key="alk", help=texts.HELP["alk"])

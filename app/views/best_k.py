@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import calc
 import charts
 import show
@@ -11,7 +13,7 @@ import texts
 
 from rooflinesim import registry
 from rooflinesim.api import Resolved, resolve
-from rooflinesim.api.tables import map_table
+from rooflinesim.api.tables import chart_batches, map_table
 from views import common
 
 BESIDE = {"auto": "auto (MoE beside dense, dense beside MoE)", "none": "nothing"}
@@ -35,7 +37,7 @@ def draw() -> None:
         second = DENSE if asked.resolved.deployment.target.is_moe else MOE
     places = st.columns(2) if second != "none" else [st.container()]
     with places[0]:
-        _map(asked.resolved, context=asked.context, name="map")
+        _map(asked.resolved, context=asked.context, batch=asked.batch, name="map")
     if second != "none":
         with places[1]:
             other = {**held, "model": second, "draft": "auto", "weights": "as released", "ep": 1}
@@ -43,22 +45,26 @@ def draw() -> None:
             _map(
                 calc.remembered(("resolve", scenario), lambda: resolve(scenario)),
                 context=asked.context,
+                batch=asked.batch,
                 name="map2",
             )
     st.caption(
         "Colour: speed-up over SD off (blue gains, brown loses). Line: best K. White square: SD off is as "
-        "good. Dot: past the largest captured CUDA graph (the step runs eagerly). Cross: does not fit."
+        "good. Dashes: the chosen batch. Dot: past the largest captured CUDA graph (the step runs eagerly). "
+        "Cross: does not fit."
     )
     common.assumptions(asked)
-    common.to_terminal(asked, verb="sweep", extra=None)
+    batches = {"batch_sizes": tuple(chart_batches(asked.batch))}
+    common.to_terminal(replace(asked, shown=asked.shown.model_copy(update=batches)), verb="sweep")
 
 
-def _map(resolved: Resolved, *, context: int, name: str) -> None:
-    result = calc.over_batches(resolved, context=context)
+def _map(resolved: Resolved, *, context: int, batch: int, name: str) -> None:
+    result = calc.over_batches(resolved, context=context, include=batch)
     cells, best = map_table(result)
     for row in best:
         row["kind"] = "SD off" if row["choice"] == "off" else "best K"
         row["k"] = row["best_k"]
+        row["chosen"] = row["batch_size"] == batch
     table = show.frame(
         [*({**row, "row": "cell"} for row in cells), *({**row, "row": "best"} for row in best)]
     )
