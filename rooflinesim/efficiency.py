@@ -65,11 +65,25 @@ def ideal_calibration(gpu: str) -> Calibration:
 
 
 @dataclass(frozen=True)
+class Network:
+    """Between nodes: accelerators of one node, bandwidth of one network card in one direction, latency."""
+
+    ranks_per_node: int
+    bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True)
 class Ceilings:
     """What the roofline needs of the machine: peaks in SI, and the fits by kernel family."""
 
     gpu: GpuSpec
     calibration: Calibration
+    network: Network | None = None  # None: every rank is in one node
+
+    def nodes_of(self, n_ranks: int) -> int:
+        """Nodes that ``n_ranks`` ranks span."""
+        return 1 if self.network is None else -(-n_ranks // self.network.ranks_per_node)
 
     @property
     def mem_bytes_per_s(self) -> float:

@@ -288,6 +288,36 @@ def wire_shares(pattern: str, n_ranks: int) -> tuple[float, float]:
     return share, share
 
 
+def network_form(
+    *,
+    message_bytes: FloatArray,
+    pattern: str,
+    n_nodes: int,
+    ranks_per_node: int,
+    bytes_per_s: float,
+    latency_s: float,
+) -> FloatArray:
+    """(col) What a collective over several nodes adds to the one inside each node, [s].
+
+    α_net·log2(nodes) + wire/B_net. Each rank has its own network card. Hierarchical all-reduce: a rank holds
+    1/ranks_per_node of the message after the node's reduce-scatter and sends 2·(m − 1)/m of that; all-gather:
+    (m − 1)/m of its share of the result; all-to-all: (m − 1)/m of its own message; point to point: all.
+
+    >>> t = network_form(message_bytes=np.array(8e6), pattern="allreduce", n_nodes=2, ranks_per_node=8,
+    ...     bytes_per_s=50e9, latency_s=30e-6)
+    >>> round(float(t) * 1e6, 3)
+    50.0
+    """
+    cross = (n_nodes - 1) / n_nodes
+    share = {
+        "allreduce": 2.0 * cross / ranks_per_node,
+        "allgather": cross / ranks_per_node,
+        "alltoall": cross,
+    }
+    wire = message_bytes * share.get(pattern, 1.0)
+    return np.asarray(latency_s * math.log2(n_nodes) + wire / bytes_per_s)
+
+
 def nearest_ranks(known: tuple[int, ...], n_ranks: int) -> tuple[int, float]:
     """The fitted rank count closest to ``n_ranks`` (log scale) and the factor on its latency.
 

@@ -41,7 +41,7 @@ def prediction_view(prediction: Prediction) -> RenderableType:
         body.extend(Text(line) for line in crossover_lines(prediction))
     else:
         for point in prediction.points:
-            body.extend(point_view(point))
+            body.extend(point_view(point, speculative=d.speculative))
         if len(prediction.points) > 1:
             body.extend(Text(line) for line in crossover_lines(prediction))
     body.append(notes(prediction.resolved.assumed, prediction.resolved.warnings))
@@ -59,7 +59,7 @@ def notes(assumed: tuple[str, ...], warnings: tuple[str, ...]) -> RenderableType
     return text
 
 
-def point_view(point: Point) -> list[RenderableType]:
+def point_view(point: Point, *, speculative: bool = True) -> list[RenderableType]:
     """One batch and context: a row per K, then the verdict in words."""
     table = Table(box=box.SIMPLE_HEAD, title_justify="left", title_style="")
     table.title = f"batch {point.batch_size}, context {point.context_tokens}"
@@ -89,11 +89,11 @@ def point_view(point: Point) -> list[RenderableType]:
         f"{point.off_goodput_tokens_per_s:,.0f}",
         "1.00",
         "",
-        f"{point.p_off_best:.0%}",
+        f"{point.p_off_best:.0%}" if speculative else "",
         "",
         style="dim",
     )
-    for row in point.rows:
+    for row in point.rows if speculative else ():
         best = row.k == point.best_k
         table.add_row(
             f"{row.k}{' *' if best else ''}",
@@ -110,10 +110,10 @@ def point_view(point: Point) -> list[RenderableType]:
             row.bound + (" (eager)" if any(flag.startswith("eager") for flag in row.flags) else ""),
             style="bold green" if best else "",
         )
-    return [table, verdict(point)]
+    return [table, verdict(point, speculative=speculative)]
 
 
-def verdict(point: Point) -> Text:
+def verdict(point: Point, *, speculative: bool = True) -> Text:
     """Best K, its band, when it pays; or why not."""
     text = Text()
     low, high = point.tie_band
@@ -123,6 +123,9 @@ def verdict(point: Point) -> Text:
             f"(largest batch that fits: {point.largest_batch}); times below ignore that\n",
             style="bold red",
         )
+    if not speculative:
+        text.append("no drafter: plain decoding")
+        return text
     if point.choice == "off":
         text.append("speculation does not pay here: leave it off", style="bold")
         text.append(f" (best K with it on: {point.best_k}, {point.best_row.speedup:.2f}x)")

@@ -18,6 +18,7 @@ from rooflinesim.forms import (
     gemm_form,
     moe_form,
     nearest_ranks,
+    network_form,
     p_norm,
     wire_shares,
 )
@@ -200,6 +201,32 @@ class TimedOp:
 _ZERO = np.zeros(())
 
 
+def _collective(
+    op: CollectiveOp, message_bytes: FloatArray, ceilings: Ceilings, fit: CollectiveFit, *, graph: bool
+) -> FloatArray:
+    """The collective inside a node, and between the nodes when the ranks span several."""
+    n_nodes, network = ceilings.nodes_of(op.n_ranks), ceilings.network
+    ranks = op.n_ranks if network is None or n_nodes == 1 else network.ranks_per_node
+    inside = collective_s(
+        message_bytes=message_bytes,
+        n_ranks=ranks,
+        pattern=op.pattern,
+        link_bytes_per_s=ceilings.link_bytes_per_s(ranks),
+        fit=fit,
+        graph=graph,
+    )
+    if network is None or n_nodes == 1:
+        return inside
+    return inside + network_form(
+        message_bytes=message_bytes,
+        pattern=op.pattern,
+        n_nodes=n_nodes,
+        ranks_per_node=ranks,
+        bytes_per_s=network.bytes_per_s,
+        latency_s=network.latency_s,
+    )
+
+
 def time_op(op: Op, ceilings: Ceilings, *, graph: bool = True) -> TimedOp:
     """Seconds of one op on one rank; ``graph`` says whether collectives run inside a captured graph."""
     cal, n = ceilings.calibration, op.count
@@ -261,22 +288,8 @@ def time_op(op: Op, ceilings: Ceilings, *, graph: bool = True) -> TimedOp:
             "alltoall": cal.alltoall or cal.allreduce,
             "p2p": cal.allgather or cal.allreduce,
         }[op.pattern]
-        total = collective_s(
-            message_bytes=op.comm_bytes,
-            n_ranks=op.n_ranks,
-            pattern=op.pattern,
-            link_bytes_per_s=ceilings.link_bytes_per_s(op.n_ranks),
-            fit=cfit,
-            graph=graph,
-        )
-        zero_message = collective_s(
-            message_bytes=_ZERO,
-            n_ranks=op.n_ranks,
-            pattern=op.pattern,
-            link_bytes_per_s=ceilings.link_bytes_per_s(op.n_ranks),
-            fit=cfit,
-            graph=graph,
-        )
+        total = _collective(op, op.comm_bytes, ceilings, cfit, graph=graph)
+        zero_message = _collective(op, _ZERO, ceilings, cfit, graph=graph)
         return TimedOp(op, n * total, _ZERO, _ZERO, n * (total - zero_message), n * zero_message, cfit.log_sd)
     efit = cal.linear_state if op.family == "linear_state" and cal.linear_state else cal.elementwise
     total = elementwise_s(moved_bytes=op.moved_bytes, launches=op.launches, mem_bytes_per_s=mem, fit=efit)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rooflinesim import registry
 from rooflinesim.acceptance import Conversion, parse_acceptance, parse_context_table
-from rooflinesim.efficiency import Ceilings, ideal_calibration
+from rooflinesim.efficiency import Ceilings, Network, ideal_calibration
 from rooflinesim.errors import InputError, SpecError
 from rooflinesim.specs.calibration import Calibration
 from rooflinesim.specs.checks import check_gpu
@@ -17,7 +17,7 @@ from rooflinesim.specs.gpu import GpuSpec
 from rooflinesim.specs.model import DraftSpec, ModelSpec
 from rooflinesim.specs.scenario import Formats, Parallel, Routing, Scenario
 from rooflinesim.step import HOST_DRAFTERS, Deployment
-from rooflinesim.units import GIB, KV_BYTES, WEIGHT_BYTES
+from rooflinesim.units import GIB, GIGA, KV_BYTES, MICRO, WEIGHT_BYTES
 
 #: Drafters tried, in order, when the scenario says ``auto``.
 AUTO_METHODS = ("eagle3", "mtp", "eagle")
@@ -57,7 +57,6 @@ def resolve(scenario: Scenario) -> Resolved:
     if target.unrecognised:
         warnings.append(f"config keys not used: {', '.join(target.unrecognised)}")
     warnings += [f"{gpu.id}: {finding}" for finding in check_gpu(gpu)]
-    warnings += node_warnings(gpu, ranks=scenario.tp * scenario.dp)
     longest = max(scenario.context_tokens)
     if longest > target.max_context_tokens:
         warnings.append(f"context {longest} is past the {target.max_context_tokens} tokens of {target.id}")
@@ -78,7 +77,10 @@ def resolve(scenario: Scenario) -> Resolved:
         raise InputError(
             f"--draft: {profile.id} does not support {method}; it has {', '.join(sorted(profile.draft_laws))}"
         )
-    ceilings = Ceilings(gpu=gpu, calibration=resolve_calibration(scenario, gpu, profile, assumed))
+    network = resolve_network(gpu, ranks=scenario.tp * scenario.dp, ideal=scenario.ideal, warnings=warnings)
+    ceilings = Ceilings(
+        gpu=gpu, calibration=resolve_calibration(scenario, gpu, profile, assumed), network=network
+    )
     draft_parallel = resolve_draft_parallel(scenario, parallel, draft)
     deployment = Deployment(
         ceilings=ceilings,
@@ -107,20 +109,23 @@ def resolve(scenario: Scenario) -> Resolved:
     )
 
 
-def node_warnings(gpu: GpuSpec, *, ranks: int) -> list[str]:
-    """Said where the ranks of one stage do not fit into one usual node: its links alone are priced."""
-    if ranks == 1:
-        return []
+def resolve_network(gpu: GpuSpec, *, ranks: int, ideal: bool, warnings: list[str]) -> Network | None:
+    """The network between usual nodes of this accelerator, when the ranks of one stage span several."""
     try:
         node = registry.node(gpu.id)
     except InputError:  # a user's own accelerator
-        return []
+        return None
     if ranks <= node.n_gpus:
-        return []
-    return [
-        f"tp*dp = {ranks} ranks span several {node.id} of {node.n_gpus}: links between nodes are not priced, "
-        "expect slower"
-    ]
+        return None
+    several = f"tp*dp = {ranks} ranks span several {node.id} of {node.n_gpus}"
+    if node.scaleout is None:
+        warnings.append(f"{several}: the network between them is not known and not priced, expect slower")
+        return None
+    latency_s = 0.0 if ideal or node.scaleout_latency is None else node.scaleout_latency.value * MICRO
+    warnings.append(
+        f"{several}: {node.scaleout.value:g} GB/s and {latency_s / MICRO:g} us between them is a guess"
+    )
+    return Network(ranks_per_node=node.n_gpus, bytes_per_s=node.scaleout.value * GIGA, latency_s=latency_s)
 
 
 def check_parallel(target: ModelSpec, parallel: Parallel) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 import yaml
 
 from rooflinesim.api.resolve import Resolved
-from rooflinesim.efficiency import Ceilings
 from rooflinesim.errors import InputError
 from rooflinesim.grid import FloatArray
 from rooflinesim.measurements import Measurement
@@ -113,7 +112,7 @@ def scaled_calibration(
 def _with(resolved: Resolved, values: Mapping[str, float]) -> Resolved:
     d = resolved.deployment
     base = d.ceilings.calibration
-    ceilings = Ceilings(gpu=d.ceilings.gpu, calibration=scaled_calibration(base, **values))
+    ceilings = replace(d.ceilings, calibration=scaled_calibration(base, **values))
     return replace(resolved, deployment=replace(d, ceilings=ceilings))
 
 

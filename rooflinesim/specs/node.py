@@ -28,10 +28,11 @@ class NodeSpec(Frozen):
     pair: Quantity | None = None  # GB/s per direction between one pair
     host: Quantity | None = None  # GB/s per direction, PCIe to the host, and between cards without a link
     scaleout: Quantity | None = None  # GB/s per direction and accelerator, network out of the node
+    scaleout_latency: Quantity | None = None  # us of one small exchange between two nodes
     confidence: str = ""
     notes: str = ""
 
-    @field_validator("scaleup", "pair", "host", "scaleout", mode="before")
+    @field_validator("scaleup", "pair", "host", "scaleout", "scaleout_latency", mode="before")
     @classmethod
     def _expand_short(cls, value: Any) -> Any:
         return expand_short(value)
@@ -40,6 +41,7 @@ class NodeSpec(Frozen):
     def _consistent(self) -> NodeSpec:
         for name in ("scaleup", "pair", "host", "scaleout"):
             check_unit(name, getattr(self, name), "GB/s")
+        check_unit("scaleout_latency", self.scaleout_latency, "us")
         if self.n_gpus < 1 or not 1 <= self.scaleup_domain <= self.n_gpus:
             raise ValueError(
                 f"scaleup_domain: {self.scaleup_domain} was given, 1..n_gpus={self.n_gpus} is allowed"

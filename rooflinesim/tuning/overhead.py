@@ -9,7 +9,6 @@ from typing import Final
 
 from rooflinesim.api.resolve import Resolved
 from rooflinesim.calibrate.user import FACTOR_RANGE, UserFit, fit_user
-from rooflinesim.efficiency import Ceilings
 from rooflinesim.engines import TimingRecord
 from rooflinesim.errors import InputError
 from rooflinesim.measurements import Measurement
@@ -121,7 +120,7 @@ def fit_overhead(resolved: Resolved, times: Sequence[TimingRecord]) -> Overhead:
 def with_fit(resolved: Resolved, fit: UserFit) -> Resolved:
     """The deployment with the fitted calibration (host times are part of it)."""
     d = resolved.deployment
-    ceilings = Ceilings(gpu=d.ceilings.gpu, calibration=fit.calibration)
+    ceilings = replace(d.ceilings, calibration=fit.calibration)
     return replace(resolved, deployment=replace(d, ceilings=ceilings))
 
 

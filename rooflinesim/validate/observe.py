@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rooflinesim.api.resolve import Resolved
-from rooflinesim.efficiency import Ceilings, ideal_calibration
+from rooflinesim.efficiency import ideal_calibration
 from rooflinesim.errors import InputError
 from rooflinesim.grid import FloatArray, Grid
 from rooflinesim.measurements import Measurement
@@ -97,7 +97,7 @@ def context_of(row: Measurement) -> float:
 
 def _ideal(resolved: Resolved) -> Resolved:
     d = resolved.deployment
-    ceilings = Ceilings(gpu=d.ceilings.gpu, calibration=ideal_calibration(d.ceilings.gpu.id))
+    ceilings = replace(d.ceilings, calibration=ideal_calibration(d.ceilings.gpu.id))
     return replace(resolved, deployment=replace(d, ceilings=ceilings, ideal=True))
 
 
