@@ -360,8 +360,8 @@ def campaign_texts(
             "goodput is batch x AL / median step, AL pooled over the batch sizes at each K",
             "steps around which a fixed piece of work ran over 20 % slow were set aside; the notes say "
             "how many",
-            "the draining batch is recorded, not scored: its outputs stay inside the trained window, past which "
-            "acceptance collapses",
+            "the draining batch is recorded, not scored: its outputs stay inside the trained window, past "
+            "which acceptance collapses",
             "CUDA: not measured (no CUDA device was available)",
         ],
     }

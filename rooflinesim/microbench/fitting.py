@@ -82,6 +82,8 @@ def least_squares_log(
     sigma = float(np.sqrt((rest**2).sum() / dof))
     jac = np.asarray(found.jac)
     errors = sigma * np.sqrt(np.clip(np.diag(np.linalg.pinv(jac.T @ jac)), 0.0, None))
+    flat = (jac**2).sum(axis=0) < 1e-8 * max(1.0, float((jac**2).sum()))
+    errors = np.where(flat, 1.0, errors)  # no row feels this parameter: its error is as large as itself
     values = {
         f.name: Estimate(value=v, stderr=float(min(e, 1.0)) * v)
         for f, v, e in zip(free, named(found.x).values(), errors, strict=True)
