@@ -104,7 +104,7 @@ def model(
     require_torch("bench model")
     from rooflinesim.cli.bench_views import model_json, model_view
     from rooflinesim.cli.out import show, show_json
-    from rooflinesim.microbench.session import bench_model, numbers
+    from rooflinesim.microbench.compare import bench_model, numbers
 
     with progress_bar("bench model") as tell:
         result = bench_model(
@@ -186,7 +186,7 @@ def engine(
     require_torch("bench engine")
     from rooflinesim.cli.bench_views import engine_json, engine_view
     from rooflinesim.cli.out import show, show_json
-    from rooflinesim.microbench.session import run_engine
+    from rooflinesim.microbench.compare import run_engine
 
     with progress_bar("bench engine") as tell:
         result = run_engine(

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from rooflinesim.microbench.compare import Compared, EngineRun
     from rooflinesim.microbench.device import DeviceResult
-    from rooflinesim.microbench.session import Compared, EngineRun
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -1,4 +1,4 @@
-"""A whole campaign session: machine, grid, draining batch; and the three files of each campaign."""
+"""A whole campaign: machine, grid, draining batch; and the three files of each campaign."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from rooflinesim.errors import InputError
 from rooflinesim.microbench import campaign as camp
+from rooflinesim.microbench.campaign_texts import campaign_texts
+from rooflinesim.microbench.compare import Compared, mean_context, new_canary, part_of
 from rooflinesim.microbench.device import DeviceResult, bench_device, default_format, provenance
 from rooflinesim.microbench.drain import drains, profile_lengths
 from rooflinesim.microbench.engine.drafters import Eagle
 from rooflinesim.microbench.env import Machine, probe
 from rooflinesim.microbench.model_bench import Bencher, Cell, deployment, eagle_spec, predict_grid
 from rooflinesim.microbench.nn import torch_dtype
-from rooflinesim.microbench.session import Compared, mean_context, new_canary, part_of
 from rooflinesim.microbench.store import StoredMachine, read_machine, write_machine, write_shapes
 from rooflinesim.microbench.timing import Canary, Clock, choose_clock, noise_of, threads
 from rooflinesim.microbench.train import Recipe, Trained, load_or_train, prompts
@@ -205,7 +206,7 @@ def _write(
         *camp.drain_rows(result.drained, result.ranges, batch=result.drained_batch),
     ]
     camp.write_rows(out / plan.id / "measurements.csv", setup, rows)
-    texts = camp.campaign_texts(
+    texts = campaign_texts(
         plan,
         folder_name=folder.name,
         draft=result.draft,

@@ -123,7 +123,7 @@ class Canary:
     data, a cold read.
 
     ``quiet()`` compares each with the fast end of its own history; above ``LIMIT`` times that, something
-    shares the core or the memory bus. One canary serves a whole session, so that primitives and models are
+    shares the core or the memory bus. One canary serves a whole run, so that primitives and models are
     measured at the same speed of the machine. On CUDA nothing is checked.
     """
 

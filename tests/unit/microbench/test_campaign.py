@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 from rooflinesim import registry  # noqa: E402
 from rooflinesim.errors import InputError  # noqa: E402
 from rooflinesim.measurements import read_measurements  # noqa: E402
-from rooflinesim.microbench import campaign, drain, env, model_bench, session, shapes, train  # noqa: E402
+from rooflinesim.microbench import campaign, compare, drain, env, model_bench, shapes, train  # noqa: E402
+from rooflinesim.microbench.campaign_texts import campaign_texts  # noqa: E402
 from rooflinesim.microbench.engine.loop import Engine  # noqa: E402
 from rooflinesim.microbench.model_bench import Bencher, Cell  # noqa: E402
 from rooflinesim.specs.scenario import Routing  # noqa: E402
@@ -89,7 +90,7 @@ def test_k_regret_of_the_choice():
 def test_campaign_texts_are_valid_yaml_and_name_the_machine():
     plan = campaign.moe_plan()
     draft = model_bench.eagle_spec(plan.eagle_layer, plan.spec)
-    texts = campaign.campaign_texts(
+    texts = campaign_texts(
         plan,
         folder_name="cpu-x-1t",
         draft=draft,
@@ -126,7 +127,7 @@ def test_a_model_that_cannot_be_scaled_says_so():
 
 
 def test_training_is_seeded_cached_and_learns(tmp_path):
-    with torch.no_grad():  # sessions measure without gradients; training turns them on for itself
+    with torch.no_grad():  # runs measure without gradients; training turns them on for itself
         first = train.load_or_train(TINY_RECIPE, directory=tmp_path)
     assert first.loss_nats < np.log(train.VOCAB)  # better than guessing evenly
     files = list(tmp_path.iterdir())
@@ -219,9 +220,9 @@ def test_numbers_and_unknown_campaigns_are_one_clear_line(tmp_path):
     from rooflinesim.microbench.campaign_run import run_campaigns
 
     with pytest.raises(InputError, match="is not a list of whole numbers"):
-        session.numbers("1,x", "--bs", low=1)
+        compare.numbers("1,x", "--bs", low=1)
     with pytest.raises(InputError, match="at least 1"):
-        session.numbers("0,4", "--bs", low=1)
+        compare.numbers("0,4", "--bs", low=1)
     with pytest.raises(InputError, match="allowed are dense, moe"):
         run_campaigns(["sparse"], out=tmp_path, device="cpu", n_threads=1, fmt=None, clock="auto")
 

@@ -1,4 +1,4 @@
-"""Whole sessions: a model on a machine, the campaigns, the engine. One canary serves each, so that all
+"""Measured beside predicted: a model on a machine, the engine. One canary serves each, so that all
 agree."""
 
 from __future__ import annotations
