@@ -77,7 +77,7 @@ def run_campaigns(
         canary = new_canary(chosen, torch_dtype(number))
         measured: StoredMachine | DeviceResult
         if machine_folder is not None:
-            measured, folder = read_machine(machine_folder), machine_folder
+            measured, folder = read_machine(machine_folder), out / "machines" / machine_folder.name
         else:
             result = bench_device(
                 device=device,

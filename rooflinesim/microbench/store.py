@@ -123,6 +123,7 @@ def read_machine(folder: Path) -> StoredMachine:
 
 def write_shapes(folder: Path, target: ModelSpec, draft: DraftSpec) -> None:
     """The measured target's and drafter's shapes beside the machine that ran them."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{target.id}.yaml").write_text(
         yaml_text(target, comment="A shape built for measuring; see rooflinesim.microbench.grow."),
         encoding="utf-8",
