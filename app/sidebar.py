@@ -184,7 +184,7 @@ def _settings() -> None:
         _select("PP", "pp", SIZES)
     with right:
         _select("DP", "dp", SIZES)
-    st.number_input("Engine's request limit", 0, 100_000, key="seqs", help=texts.HELP["seqs"])
+    st.number_input("Engine's request limit", 0, state.MOST_REQUESTS, key="seqs", help=texts.HELP["seqs"])
     st.toggle("CUDA graphs", key="graphs", help=texts.HELP["graphs"])
     st.toggle("Bare roofline (ideal)", key="ideal", help=texts.HELP["ideal"])
     st.slider("Expert popularity skew", 0.0, 3.0, step=0.05, key="skew", help=texts.HELP["skew"])

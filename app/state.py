@@ -21,6 +21,8 @@ from rooflinesim.specs.files import validate
 VIEWS: Final = ("What-if", "Best K map", "Why", "Acceptance", "Schedule", "Compare", "Accuracy")
 FORMS: Final = ("default", "c1", "beta", "al", "mean", "marginal", "conditional", "file")
 UPLOADED: Final = "upload:"
+#: A schedule is solved for every batch up to here: more would keep the server busy for long.
+MOST_REQUESTS: Final = 2048
 #: Copies beside the scenario on the screen.
 MAX_KEPT: Final = 3
 _DEFAULT: Final = Scenario()
@@ -95,7 +97,7 @@ SCENARIO_FIELDS: Final = (
     Field("overlap", -1.0, float, -1.0, 1.0),
     Field("graphs", True, bool),
     Field("ideal", False, bool),
-    Field("seqs", 0, int, 0, 100_000),
+    Field("seqs", 0, int, 0, MOST_REQUESTS),
 )
 #: What describes the view alone.
 VIEW_FIELDS: Final = (
@@ -104,7 +106,7 @@ VIEW_FIELDS: Final = (
     Field("model2", "auto"),
     Field("regret", 1.0, float, 0.0, 20.0),
     Field("distinct", 0, int, 0, 32),
-    Field("maxbatch", 0, int, 0, 4096),
+    Field("maxbatch", 0, int, 0, MOST_REQUESTS),
     Field("emit", "scenario", allowed=("scenario", *KINDS)),
 )
 FIELDS: Final = (*SCENARIO_FIELDS, *VIEW_FIELDS)

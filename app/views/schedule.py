@@ -49,23 +49,24 @@ def draw() -> None:
     )
     regret.slider("Loss allowed (%)", 0.0, 20.0, step=0.5, key="regret", help=texts.HELP["regret"])
     distinct.number_input("At most this many K", 0, 32, key="distinct", help=texts.HELP["distinct"])
-    top.number_input("Largest batch", 0, 4096, key="maxbatch", help=texts.HELP["maxbatch"])
+    top.number_input("Largest batch", 0, state.MOST_REQUESTS, key="maxbatch", help=texts.HELP["maxbatch"])
     held = state.values()
-    answer = calc.remembered(
-        (
-            "schedule",
-            asked.scenario.model_copy(update={"batch_sizes": (1,)}),
-            held["regret"],
-            held["distinct"],
-            held["maxbatch"],
-        ),
-        lambda: schedule(
-            asked.resolved,
-            max_batch=held["maxbatch"] or None,
-            max_regret_frac=show.fraction(held["regret"]),
-            max_distinct=held["distinct"] or None,
-        ),
-    )
+    with st.spinner("Solving every batch …", show_time=True):
+        answer = calc.remembered(
+            (
+                "schedule",
+                asked.scenario.model_copy(update={"batch_sizes": (1,)}),
+                held["regret"],
+                held["distinct"],
+                held["maxbatch"],
+            ),
+            lambda: schedule(
+                asked.resolved,
+                max_batch=held["maxbatch"] or None,
+                max_regret_frac=show.fraction(held["regret"]),
+                max_distinct=held["distinct"] or None,
+            ),
+        )
     _answer(answer)
     common.assumptions(asked)
     chart, ranges = st.columns(2)

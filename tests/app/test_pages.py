@@ -231,7 +231,8 @@ def test_compare_links_take_four_scenarios_at_most(open_page):
     [
         "bs=100000&ctx=10000000&kmax=32",
         "view=Best K map&bs=100000&ctx=10000000&kmax=32",
-        "view=Schedule&maxbatch=4096&kmax=32&distinct=3&regret=0",
+        "view=Schedule&maxbatch=2048&kmax=32&distinct=8&regret=20",
+        "view=Schedule&seqs=2048&kmax=32&distinct=3&regret=0",
         "view=Why&bs=100000&kmax=32&k=32",
     ],
 )
