@@ -42,7 +42,7 @@ HELP: Final = {
     "seqs": "The engine's limit of running requests; graphs are captured up to it. 0: the engine's default.",
     "k": "The K whose step is taken apart. Default: the best K.",
     "model2": "A second model on the same hardware, engine and drafter choice *auto*.",
-    "regret": "How much goodput the schedule may give up at any batch: the more, the fewer ranges. Default 1 %.",
+    "regret": "Goodput the schedule may give up at any batch: more loss, fewer ranges. Default 1 %.",
     "distinct": "At most this many different K: each costs a set of CUDA graphs. 0: no limit.",
     "maxbatch": "Largest batch in the schedule. 0: what the engine admits and the memory holds.",
     "a": "Requests differ: each has its own flat acceptance c, drawn from Beta(a, b).",
