@@ -14,7 +14,7 @@ PRESETS: Final = {
     "n-gram lookup, code edits": "draft=ngram&workload=editing&bs=8",
     "Long context: 64k tokens": "bs=8&ctx=65536&kmax=8",
     "EAGLE-3, table 3": "engine=sglang-0.4&draft=eagle3&weights=bf16&bs=16&kmax=3&form=al&alk=3&al=2.79",
-    "SpecForge issue 339: MoE": "model=Qwen%2FQwen3-30B-A3B&draft=eagle3"
+    "SpecForge#339: MoE": "model=Qwen%2FQwen3-30B-A3B&draft=eagle3"
     "&tp=2&engine=sglang-0.4&weights=bf16&bs=4&seqs=128",
     "Too large: Llama-3.1-405B": "model=meta-llama%2FLlama-3.1-405B&bs=8",
 }

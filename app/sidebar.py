@@ -148,7 +148,7 @@ def acceptance_inputs() -> None:
     _select("Known as", "form", state.FORMS, format_func=lambda form: texts.FORM_NAMES[form])
     form = st.session_state["form"]
     if form == "default":
-        from rooflinesim.acceptance.library import WORKLOADS
+        from rooflinesim.acceptance.stored import WORKLOADS
 
         _select("Workload", "workload", WORKLOADS)
     elif form == "c1":

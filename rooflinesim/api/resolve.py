@@ -332,7 +332,7 @@ def resolve_acceptance(scenario: Scenario, method: str, assumed: list[str]) -> C
         return parse_acceptance(**given)
     if method == "none":
         return parse_acceptance(accept="0")
-    from rooflinesim.acceptance.library import default_curve
+    from rooflinesim.acceptance.stored import default_curve
 
     conversion = default_curve("mtp" if method == "mtp_multi" else method, scenario.workload)
     assumed.append(f"acceptance: {conversion.text} (default for {method}, workload {scenario.workload})")

@@ -86,11 +86,9 @@ def _side_by_side() -> str:
     path = ROOT / "validation" / "comparisons" / "aiconfigurator_0.12.0.json"
     whole = json.loads(path.read_text())["subsets"][0]
     ours, theirs = whole["here_same_rows"], whole["aiconfigurator"]
-    return (
-        f"- side by side on {ours['n']} serving rows that both tools answer: median error {ours['median']:.1%}, "
-        f"within 20 %: {ours['within_20']:.0%}; aiconfigurator 0.12.0: {theirs['median']:.1%}, "
-        f"{theirs['within_20']:.0%}."
-    )
+    mine = f"median error {ours['median']:.1%}, within 20 %: {ours['within_20']:.0%}"
+    other = f"aiconfigurator 0.12.0: {theirs['median']:.1%}, {theirs['within_20']:.0%}"
+    return f"- side by side on {ours['n']} serving rows that both tools answer: {mine}; {other}."
 
 
 def accuracy_block() -> str:

@@ -16,7 +16,7 @@ from rooflinesim.acceptance import (
     fit_acceptance_lengths,
     from_mean_acceptance,
 )
-from rooflinesim.acceptance.library import default_curve, measured_curve, measured_names, measured_spec
+from rooflinesim.acceptance.stored import default_curve, measured_curve, measured_names, measured_spec
 from rooflinesim.goodput import break_even_c1, break_even_dar
 
 DATA = Path(__file__).parent / "data" / "golden_al.csv"

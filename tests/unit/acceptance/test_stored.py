@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflinesim.acceptance.library import default_curve, measured_curve, measured_spec, workload_name
+from rooflinesim.acceptance.stored import default_curve, measured_curve, measured_spec, workload_name
 from rooflinesim.errors import InputError, SpecError
 from rooflinesim.specs.acceptance import AcceptanceSpec
 from rooflinesim.specs.files import validate
