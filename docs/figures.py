@@ -14,7 +14,5 @@ PANELS = {
 }
 
 if __name__ == "__main__":
-    panels = [
-        (name, evaluate(scenario, batch_sizes=BATCHES, n_draws=0)) for name, scenario in PANELS.items()
-    ]
+    panels = [(name, evaluate(scenario, batch_sizes=BATCHES, n_draws=0)) for name, scenario in PANELS.items()]
     save(best_k_map(panels), str(Path(__file__).parent / "images" / "best_k.png"), force=True)
