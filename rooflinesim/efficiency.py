@@ -104,8 +104,7 @@ class Ceilings:
         """Dense peak of the arithmetic that ``weight_format`` runs in.
 
         A format the hardware lacks runs in the next wider one it has (fp4 → fp8 → 16 bit): weight-only
-        kernels
-        dequantise.
+        kernels dequantise.
         """
         wanted = COMPUTE_FORMAT.get(weight_format, weight_format)
         for fmt in {

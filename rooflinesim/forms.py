@@ -213,10 +213,9 @@ def moe_form(
     t = t_fixed + ‖ D·(W/(B·η_m) + c_e), rows_pad·f/(P·η_c) ‖_p + a·Q_a/B + r·2·R·h/B
 
     D distinct experts of W bytes each; c_e a fixed cost per expert; rows_pad = max(D·tile, rows + D·(tile −
-    1)/2): every
-    expert's rows fill whole tiles. Q_a are the activations of the rows computed here, passed over ``a`` times
-    at
-    the data sheet's bandwidth, R the rows of all tokens that routing and combining touch, ``r`` times.
+    1)/2): every expert's rows fill whole tiles. Q_a are the activations of the rows computed here, passed
+    over ``a`` times at the data sheet's bandwidth, R the rows of all tokens that routing and combining
+    touch, ``r`` times.
 
     >>> one = np.array(1.0)
     >>> t, c, q = moe_form(rows=64 * one, routed_rows=64 * one, experts_read=64 * one, flops_per_row=0.0,
@@ -255,8 +254,8 @@ def collective_form(
     t = α + max( min(S·g_1/(L·η_1), t_2 + S·g/(L·η_2)), [S > S_big]·(t_3 + S·g/(L·η_3)) )
 
     One-shot (every rank reads every message, g_1·S over the link) while that is cheaper than two-shot
-    (reduce-scatter and
-    all-gather, g·S), and the library's large-message algorithm beyond S_big. Never falls as S grows.
+    (reduce-scatter and all-gather, g·S), and the library's large-message algorithm beyond S_big. Never
+    falls as S grows.
 
     >>> s = np.array([0.0, 1e6])
     >>> t = collective_form(message_bytes=s, one_shot_share=7.0, ring_share=1.75, link_bytes_per_s=1e11,

@@ -44,9 +44,8 @@ def captured_requests(
     ascending.
 
     vLLM: each captured size s holds round_up(s, q) tokens, kept when that is at most the largest size
-    min(2·q·max_num_seqs, ceiling, max_num_batched_tokens) and its requests at most ``max_num_seqs``; n·q for
-    each grid
-    value n is captured as well. Engines that capture by request count use the grid as it is.
+    min(2·q·max_num_seqs, ceiling, max_num_batched_tokens) and its requests at most ``max_num_seqs``; n·q
+    for each grid value n is captured as well. Engines that capture by request count use the grid as it is.
     """
     rule = profile.graph
     top = ceiling(rule, arch_target)

@@ -168,9 +168,8 @@ def attention_ops(walk: Walk, spec: Attention) -> list[Op]:
         causal_self=walk.shape.prefill,
         count=walk.count,
     )
-    # norms over all heads need the sum of squares of every rank, two floats per token: squares of queries and
-    # of
-    # keys, joined, summed over ranks, and both scaled
+    # norms over all heads need the sum of squares of every rank, two floats per token: squares of queries
+    # and of keys, joined, summed over ranks, and both scaled
     spread = spec.qk_norm_full and tp > 1
     norm = collective(
         name="qk_norm_allreduce",
@@ -283,9 +282,8 @@ def linear_ops(walk: Walk, spec: LinearMixer) -> list[Op]:
         walk.product("linear_in", walk.hidden, 2.0 * key_width + 2.0 * value_width + 2.0 * value_heads),
         walk.small("conv", 2.0 * conv_width, launches=2.0),
         state,
-        # a prompt goes through in chunks: measured chunked-scan kernels take 2.7 ns (H100) and 1.7 ns (B200)
-        # per
-        # token and 128 x 128 state, 35 us at least
+        # a prompt goes through in chunks: measured chunked-scan kernels take 2.7 ns (H100) and 1.7 ns
+        # (B200) per token and 128 x 128 state, 35 us at least
         *([walk.small("chunk_scan", 0.25 * spec.key_head_dim * value_width, launches=15.0)] if scans else []),
         walk.product("linear_out", value_width, walk.hidden),
         *walk.allreduce("attn_allreduce"),

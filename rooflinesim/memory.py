@@ -39,9 +39,9 @@ class Line:
 class Footprint:
     """Memory of one rank. ``fixed`` does not depend on the batch; the rest is per sequence.
 
-    kv_bytes_per_seq: cache of one sequence at the context asked for (target and draft). state_bytes_per_seq:
-    recurrent
-    states (one per draft position as well). lookahead_bytes_per_seq: cache slots reserved for drafted tokens.
+    kv_bytes_per_seq: cache of one sequence at the context asked for (target and draft).
+    state_bytes_per_seq: recurrent states (one per draft position as well). lookahead_bytes_per_seq: cache
+    slots reserved for drafted tokens.
     """
 
     capacity_bytes: float

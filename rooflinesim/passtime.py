@@ -36,8 +36,7 @@ def time_pass(
     eager_launch_s: float = 0.0,
 ) -> PassTime:
     """Time every op. Where ``in_graph`` is false the host feeds the kernels one by one: the pass takes at
-    least
-    launches·eager_launch_s, and collectives pay their eager latency."""
+    least launches·eager_launch_s, and collectives pay their eager latency."""
     timed = tuple(time_op(op, ceilings) for op in ops)
     families: dict[str, FloatArray] = {}
     log_sd: dict[str, float] = {}

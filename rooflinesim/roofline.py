@@ -1,8 +1,7 @@
 """Counts × ceilings → seconds, with the bound named.
 
-(rl) t = t_fixed + ‖ F/(P·η_c), Q/(B·η_m) ‖_p. Every function is pure, keyword-only and vectorised, and never
-falls as
-work grows. The equations are in ``forms``; here they meet a fit.
+(rl) t = t_fixed + ‖ F/(P·η_c), Q/(B·η_m) ‖_p. Every function is pure, keyword-only and vectorised, and
+never falls as work grows. The equations are in ``forms``; here they meet a fit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One speculative step: host + draft + verify + sample, by the engine profile's draft law.
 
 (step) step_s = host + draft(method, engine, N, K) + verify(N·(K+1)) + sample/reject, and the plain step
-beside it.
-"SD on, K = 0" is not "SD off": the drafter may still run and the host still does a speculative round.
+beside it. "SD on, K = 0" is not "SD off": the drafter may still run and the host still does a speculative
+round.
 """
 
 from __future__ import annotations

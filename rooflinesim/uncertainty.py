@@ -1,10 +1,8 @@
 """How sure: spreads of the fits and of the acceptance, carried into every step time and every choice of K.
 
 Each kernel family's time is off by a common factor exp(σ_f·z_f) (all shapes of a family err together on one
-machine);
-families err independently. The same factors act on the plain and on the speculative step, so much of the
-error cancels in
-the speed-up.
+machine); families err independently. The same factors act on the plain and on the speculative step, so much
+of the error cancels in the speed-up.
 """
 
 from __future__ import annotations
@@ -18,13 +16,10 @@ from rooflinesim.step import StepTime
 
 #: Standard normal quantile of the 80 % band (10 % on each side).
 Z80 = 1.2816
-#: Spread of whole steps that kernel fits do not know: which kernels, fusions and host work a version really
-#: has.
-#: Common to the plain and the speculative step. Measured: what makes the 80 % band hold 80 % of the step,
-#: draft and
-#: target-pass times in validation/, each campaign weighing the same; estimated without the campaign it is
-#: tested
-#: on it lies between 0.10 and 0.17.
+#: Spread of whole steps that kernel fits do not know: which kernels, fusions and host work a version has.
+#: Common to the plain and the speculative step. Measured: what makes the 80 % band hold 80 % of the step, draft
+#: and target-pass times in validation/, each campaign weighing the same; estimated without the campaign it is
+#: tested on it lies between 0.10 and 0.17.
 STEP_LOG_SD = 0.14
 #: The same for the speculative round alone (drafter's host work, rejection, trees): does not cancel in the
 #: speed-up. Measured on the published speed-ups in the same way; 0.10 to 0.14 without the tested campaign.

@@ -75,9 +75,8 @@ def _synthetic(answer: ScheduleAnswer) -> tuple[EngineText, ...]:
 def step_parts(resolved: Resolved) -> tuple[float, list[int], FloatArray, list[int], FloatArray]:
     """The step as bias + α(requests) + θ(tokens), seconds.
 
-    θ(M) is what a pass over M tokens costs beyond one token with an empty cache; α(N) the rest at N requests
-    (cache
-    reads at the scenario's context, drafting, what the host does per request).
+    θ(M) is what a pass over M tokens costs beyond one token with an empty cache; α(N) the rest at N
+    requests (cache reads at the scenario's context, drafting, what the host does per request).
     """
     tokens = [m for m in _PROBES if m <= max(512, 2 * max(resolved.scenario.batch_sizes))]
     rows = evaluate(resolved, batch_sizes=tokens, k_values=[0], context_tokens=[1], n_draws=0)

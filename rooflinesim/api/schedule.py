@@ -101,8 +101,7 @@ def schedule(
     """Solve K over every batch 1..max_batch and compress it to the fewest ranges.
 
     With several contexts in the scenario the table is solved at each and collapsed for ``context_weights``
-    (equal when
-    not given); engines that ship today index K by batch alone.
+    (equal when not given); engines that ship today index K by batch alone.
     """
     resolved = scenario if isinstance(scenario, Resolved) else resolve(scenario)
     if resolved.deployment.method == "none":

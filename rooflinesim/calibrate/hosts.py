@@ -1,8 +1,8 @@
 """Host costs of the engines from measured serving rows: what a step costs beside its kernels.
 
 Only the third of the (model, accelerator) pairs that is never scored is used. Left out: runs that look
-speculative,
-rows faster than their bare roofline, and local files whose loads cannot have computed their prompts.
+speculative, rows faster than their bare roofline, and local files whose loads cannot have computed their
+prompts.
 
 log TPOT = log(t_model + h_0 + h_1·n) + ε, n the running requests per replica and streamed step: robust least
 squares.

@@ -1,12 +1,9 @@
 """Fit a user's own overhead and efficiencies to a few measured steps, and say what the rows cannot determine.
 
 Four numbers at most: host seconds of a plain step and of a speculative round, and one factor each on the
-memory and the
-compute efficiencies of the calibration in use. All are found by least squares on log(measured / model), re-
-running the
-model. A number whose standard error would be too large is refused: it keeps its prior, and the points that
-would settle
-it are named.
+memory and the compute efficiencies of the calibration in use. All are found by least squares on
+log(measured / model), re-running the model. A number whose standard error would be too large is refused: it
+keeps its prior, and the points that would settle it are named.
 """
 
 from __future__ import annotations

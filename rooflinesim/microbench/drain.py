@@ -111,8 +111,8 @@ def drains(
 
     Within a round all policies run side by side, one step of whichever has used the least time so far, so
     that a slow spell of the machine hits all alike. A schedule's K = 0 keeps the drafter's cache in step
-    ("SD on, K = 0").
-    Tokens past a sequence's length are thrown away: a large K wastes some at the end of every output.
+    ("SD on, K = 0"). Tokens past a sequence's length are thrown away: a large K wastes some at the end of
+    every output.
     """
     lengths = long_tail(prompts.shape[0], mean_tokens=mean_tokens, seed=seed)
     slots = prompts.shape[1] + int(lengths.max()) + 2 * max(ks) + 4

@@ -15,8 +15,7 @@ def effective_context(
     """Cached tokens that one sequence's queries read, S_eff [tokens].
 
     full: S. sliding: min(S, W + q − 1). chunked: S while S ≤ C, else C/2 on average (a query sees the part
-    of its own
-    chunk that lies before it).
+    of its own chunk that lies before it).
 
     >>> s = np.array([512.0, 8192.0])
     >>> effective_context(context_tokens=s, query_tokens=np.array(1.0), scope="sliding", window_tokens=1024)
@@ -46,11 +45,9 @@ def gqa(
     """(att) Q = N·S_eff·kv_bytes, read once per sequence, not per query token;  F = 2·N·q·S_eff·H·(d_qk +
     d_v).
 
-    ``n_seqs`` N, ``query_tokens`` q, ``kv_tokens`` S_eff, ``n_heads`` H and ``n_kv_heads`` on this rank. The
-    queries'
-    own keys and values are appended (written once, N·q·kv_bytes). ``causal_self`` halves the FLOPs of the
-    square
-    part when the queries attend to each other (prefill).
+    ``n_seqs`` N, ``query_tokens`` q, ``kv_tokens`` S_eff, ``n_heads`` H and ``n_kv_heads`` on this rank.
+    The queries' own keys and values are appended (written once, N·q·kv_bytes). ``causal_self`` halves the
+    FLOPs of the square part when the queries attend to each other (prefill).
 
     >>> one = np.array(1.0)
     >>> op = gqa(name="a", n_seqs=one, query_tokens=one, kv_tokens=1024 * one, n_heads=32, n_kv_heads=8,

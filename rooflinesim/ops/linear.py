@@ -23,8 +23,8 @@ def gemm(
     """(lin) F = 2·n·d_in·d_out;  Q = w·d_in·d_out + a·n·(d_in + d_out).
 
     ``rows`` n [tokens], ``in_features`` d_in, ``out_features`` d_out (both already sharded),
-    ``weight_format`` sets w
-    [bytes per element, block scales included], ``activation_bytes`` a [bytes per element].
+    ``weight_format`` sets w [bytes per element, block scales included], ``activation_bytes`` a [bytes per
+    element].
 
     >>> op = gemm(name="x", rows=np.array(8.0), in_features=4096, out_features=4096, weight_format="bf16")
     >>> float(op.flops), float(op.weight_bytes)

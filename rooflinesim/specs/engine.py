@@ -13,10 +13,9 @@ class GraphRule(Frozen):
     """Which batch shapes run inside a captured CUDA graph.
 
     ``unit`` says what the captured sizes count. ``grid`` is a list of (start, stop, step), both ends
-    inclusive;
-    above the last captured size the step runs eagerly. With ``tiers`` a uniform batch of q tokens per
-    request uses
-    graphs rounded up to multiples of q (vLLM's full-decode graphs), plus n*q for each n in ``grid``.
+    inclusive; above the last captured size the step runs eagerly. With ``tiers`` a uniform batch of q
+    tokens per request uses graphs rounded up to multiples of q (vLLM's full-decode graphs), plus n*q for
+    each n in ``grid``.
     """
 
     unit: Literal["tokens", "requests"]

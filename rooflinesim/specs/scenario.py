@@ -48,8 +48,7 @@ class Routing(Frozen):
     """How tokens choose experts.
 
     ``skew`` is the exponent s of popularity ∝ rank^-s (0: uniform). ``overlap`` is the measured share of
-    experts
-    that consecutive tokens of a sequence have in common; ``None`` means chance (top_k / n_experts).
+    experts that consecutive tokens of a sequence have in common; ``None`` means chance (top_k / n_experts).
     """
 
     skew: float = Field(0.0, ge=0.0, le=3.0)

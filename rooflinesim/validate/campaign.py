@@ -1,8 +1,8 @@
 """A validation campaign: one folder named after the published table it reproduces, with exactly three files.
 
 ``source.yaml`` says who measured what and what is doubtful about it; ``scenario.yaml`` how the model is set
-up, what it
-takes as given and the bound each score must keep; ``measurements.csv`` holds the published numbers.
+up, what it takes as given and the bound each score must keep; ``measurements.csv`` holds the published
+numbers.
 """
 
 from __future__ import annotations

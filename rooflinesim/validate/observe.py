@@ -58,8 +58,7 @@ def length_at(
     row: Measurement, given: Mapping[tuple[str, int], Sequence[Measurement]], resolved: Resolved
 ) -> float:
     """The acceptance length to use at a row: measured at the same point, else the mean measured at the same
-    K, else
-    the scenario's curve (its depth is the number of draft steps for a tree)."""
+    K, else the scenario's curve (its depth is the number of draft steps for a tree)."""
     if row.k == 0:
         return 1.0
     rows = given.get((row.group, row.k), [])

@@ -104,9 +104,9 @@ def test_busiest_of_two_replicas_by_enumeration() -> None:
 def test_a_full_cache_makes_requests_wait() -> None:
     """Llama-3.1-70B FP8 on two H100 with a 16-bit cache.
 
-    2 · 80 layers · 8 heads · 128 · 2 bytes/2 ranks = 163,840 bytes per token and rank; 85.9 GB · 0.92 − 35.3
-    GB of
-    weights − 2.6 GB leave 41 GB: about 33 sequences of 7,834 tokens. TTFT was measured to jump between 16 and
+    2 · 80 layers · 8 heads · 128 · 2 bytes/2 ranks = 163,840 bytes per token and rank; 85.9 GB · 0.92 −
+    35.3 GB of weights − 2.6 GB leave 41 GB: about 33 sequences of 7,834 tokens. TTFT was measured to jump
+    between 16 and
     64.
     """
     d = deployment(model="llama-3.1-70b", weights="fp8", tp=2, kv="bf16")
