@@ -17,9 +17,9 @@ from rooflinesim.step import StepTime
 #: Standard normal quantile of the 80 % band (10 % on each side).
 Z80 = 1.2816
 #: Spread of whole steps that kernel fits do not know: which kernels, fusions and host work a version has.
-#: Common to the plain and the speculative step. Measured: what makes the 80 % band hold 80 % of the step, draft
-#: and target-pass times in validation/, each campaign weighing the same; estimated without the campaign it is
-#: tested on it lies between 0.10 and 0.17.
+#: Common to the plain and the speculative step. Measured: what makes the 80 % band hold 80 % of the step,
+#: draft and target-pass times in validation/, each campaign weighing the same; estimated without the campaign
+#: it is tested on, it lies between 0.10 and 0.17.
 STEP_LOG_SD = 0.14
 #: The same for the speculative round alone (drafter's host work, rejection, trees): does not cancel in the
 #: speed-up. Measured on the published speed-ups in the same way; 0.10 to 0.14 without the tested campaign.
