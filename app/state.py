@@ -13,7 +13,7 @@ import streamlit as st
 from rooflinesim import registry
 from rooflinesim.acceptance import AcceptanceCurve, parse_acceptance
 from rooflinesim.api import Scenario
-from rooflinesim.api.emit import KINDS
+from rooflinesim.api.emitting import KINDS
 from rooflinesim.api.tables import conditional_text
 from rooflinesim.errors import InputError, RooflinesimError, unknown_name
 from rooflinesim.specs.files import validate

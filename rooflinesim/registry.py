@@ -131,6 +131,18 @@ def _unknown_device(kind: str, given: str, index: dict[str, list[str]]) -> Input
     )
 
 
+def source_names(keys: str) -> str:
+    """The works behind the source keys of an accelerator's file; what is not a key stays as it is.
+
+    >>> source_names("flashmla75")
+    'deepseek-ai/FlashMLA#75 (989 dense / 1979 sparse)'
+    """
+    file = spec_root("hw_specs") / "sources.yaml"
+    known = read_yaml(file) if file.is_file() else {}
+    parts = [part.strip() for part in keys.split(";") if part.strip()]
+    return "; ".join(str(known.get(part, part)) for part in parts)
+
+
 def gpus() -> list[str]:
     """Ids of all accelerators in the registry."""
     return sorted(names[0] for names in names_by_stem(_gpu_folder()).values())

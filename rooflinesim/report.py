@@ -13,10 +13,10 @@ from rich.text import Text
 from rooflinesim.units import GIB
 
 if TYPE_CHECKING:  # only the types: a report must not import what its command does not use
-    from rooflinesim.api.check import CheckedSchedule
-    from rooflinesim.api.explain import Explanation
+    from rooflinesim.api.checking import CheckedSchedule
+    from rooflinesim.api.explaining import Explanation
     from rooflinesim.api.predict import Point, Prediction
-    from rooflinesim.api.schedule import ScheduleAnswer
+    from rooflinesim.api.scheduling import ScheduleAnswer
     from rooflinesim.memory import Footprint
 
 MS = 1e3

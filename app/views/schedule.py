@@ -10,9 +10,9 @@ import streamlit as st
 import texts
 import uploads
 
-from rooflinesim.api.check import CheckedSchedule, check_schedule
-from rooflinesim.api.emit import KINDS, emit
-from rooflinesim.api.schedule import ScheduleAnswer, schedule
+from rooflinesim.api.checking import CheckedSchedule, check_schedule
+from rooflinesim.api.emitting import KINDS, emit
+from rooflinesim.api.scheduling import ScheduleAnswer, schedule
 from rooflinesim.api.tables import schedule_table
 from rooflinesim.engines import EngineText
 from rooflinesim.errors import RooflinesimError

@@ -9,7 +9,7 @@ import show
 import streamlit as st
 import texts
 
-from rooflinesim.api.explain import Explanation, explain
+from rooflinesim.api.explaining import Explanation, explain
 from rooflinesim.api.predict import Point
 from rooflinesim.api.tables import acceptance_table, experts_table, next_token_table, roof_table
 from views import common

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflinesim.api.schedule import ScheduleAnswer
+from rooflinesim.api.scheduling import ScheduleAnswer
 from rooflinesim.controller import KController
 from rooflinesim.errors import InputError
 from rooflinesim.grid import FloatArray
@@ -26,7 +26,7 @@ def controller(
     hysteresis, ties. Several contexts are averaged, as the schedule averages them.
 
     >>> from rooflinesim.api import Scenario
-    >>> from rooflinesim.api.schedule import schedule
+    >>> from rooflinesim.api.scheduling import schedule
     >>> answer = schedule(Scenario(accept="0.7", k_max=5), max_batch=64)
     >>> online = controller(answer)
     >>> online.next_k(1) == answer.schedule.ranges[0][2]

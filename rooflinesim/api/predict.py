@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflinesim import registry
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.resolve import Resolved, resolve
 from rooflinesim.errors import InputError
@@ -155,7 +156,7 @@ def provenance(resolved: Resolved) -> dict[str, str]:
     """Where the numbers behind a scenario come from."""
     d = resolved.deployment
     out = {
-        "gpu": d.ceilings.gpu.memory_bandwidth.source,
+        "gpu": registry.source_names(d.ceilings.gpu.memory_bandwidth.source),
         "calibration": f"{d.ceilings.calibration.id} ({d.ceilings.calibration.kind})",
         "model": d.target.source,
         "engine": d.profile.id,

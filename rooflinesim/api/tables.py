@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from rooflinesim.acceptance import AcceptanceCurve
-from rooflinesim.api.check import CheckedSchedule
+from rooflinesim.api.checking import CheckedSchedule
 from rooflinesim.api.evaluate import Evaluation, evaluate, fit_memory
 from rooflinesim.api.logs import MeasuredAcceptance
 from rooflinesim.api.predict import Point
 from rooflinesim.api.resolve import Resolved
-from rooflinesim.api.schedule import ScheduleAnswer
+from rooflinesim.api.scheduling import ScheduleAnswer
 from rooflinesim.goodput import request_tokens_per_s, tpot_s
 from rooflinesim.grid import FloatArray
 from rooflinesim.ops.moe import distinct_experts, effective_tokens, overlap_discount

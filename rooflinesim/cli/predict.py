@@ -44,7 +44,7 @@ def predict(
         answer = predict_verb(scenario)
     explanation = None
     if explain is not None:
-        from rooflinesim.api.explain import explain as explain_verb
+        from rooflinesim.api.explaining import explain as explain_verb
 
         point = answer.points[0]
         explanation = explain_verb(
@@ -56,7 +56,7 @@ def predict(
     if json_out:
         data = as_json(answer)
         if explanation is not None:
-            from rooflinesim.api.explain import explain_json
+            from rooflinesim.api.explaining import explain_json
 
             data["explain"] = explain_json(explanation)
         if memory:

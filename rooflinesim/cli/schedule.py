@@ -10,11 +10,11 @@ import typer
 from rich.text import Text
 
 from rooflinesim.api import Scenario, resolve
-from rooflinesim.api.check import CheckedSchedule, check_schedule, rate_json
-from rooflinesim.api.emit import emit as emit_texts
-from rooflinesim.api.emit import engine_of
-from rooflinesim.api.schedule import schedule as schedule_verb
-from rooflinesim.api.schedule import schedule_json
+from rooflinesim.api.checking import CheckedSchedule, check_schedule, rate_json
+from rooflinesim.api.emitting import emit as emit_texts
+from rooflinesim.api.emitting import engine_of
+from rooflinesim.api.scheduling import schedule as schedule_verb
+from rooflinesim.api.scheduling import schedule_json
 from rooflinesim.cli.options import with_scenario
 from rooflinesim.cli.out import show, show_json, working
 from rooflinesim.errors import InputError

@@ -5,7 +5,13 @@ from __future__ import annotations
 import importlib
 
 #: What the first page would otherwise wait for, about a second.
-NEEDED = ("pandas", "pyarrow", "rooflinesim.api.tables", "rooflinesim.api.emit", "rooflinesim.api.check")
+NEEDED = (
+    "pandas",
+    "pyarrow",
+    "rooflinesim.api.tables",
+    "rooflinesim.api.emitting",
+    "rooflinesim.api.checking",
+)
 
 
 def warm_up() -> None:

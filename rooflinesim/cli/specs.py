@@ -146,3 +146,5 @@ def check_command(
         if found:
             show(table)
         typer.echo(f"{len(chosen)} checked, {len(found)} findings")
+    if found:
+        raise typer.Exit(1)

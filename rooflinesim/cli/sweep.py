@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from rooflinesim.api import Scenario, resolve
-from rooflinesim.api.sweep import Columns, n_chunks, sweep_chunks
+from rooflinesim.api.sweeping import Columns, n_chunks, sweep_chunks
 from rooflinesim.cli.options import with_scenario
 from rooflinesim.errors import InputError
 from rooflinesim.output import write_bytes

@@ -9,11 +9,11 @@ from statistics import median
 from typing import Any, Final
 
 from rooflinesim.acceptance import CurveFit
-from rooflinesim.api.emit import emit, lint_config, plan_points
+from rooflinesim.api.emitting import emit, lint_config, plan_points
 from rooflinesim.api.evaluate import fit_memory
 from rooflinesim.api.logs import MeasuredAcceptance
 from rooflinesim.api.resolve import Resolved, resolve
-from rooflinesim.api.schedule import (
+from rooflinesim.api.scheduling import (
     ScheduleAnswer,
     default_max_batch,
     follows_k,

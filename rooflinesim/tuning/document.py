@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rooflinesim.api.logs import acceptance_json
-from rooflinesim.api.schedule import schedule_json
+from rooflinesim.api.scheduling import schedule_json
 from rooflinesim.tuning.core import TuneAnswer
 from rooflinesim.tuning.overhead import Overhead
 

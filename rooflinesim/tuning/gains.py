@@ -11,7 +11,7 @@ import numpy as np
 from rooflinesim.acceptance import CurveFit, sample_acceptance_length, sample_assumed_length
 from rooflinesim.api.evaluate import ASSUMED_C1_STDERR, MEASURED_C1_STDERR, Evaluation, evaluate
 from rooflinesim.api.resolve import Resolved
-from rooflinesim.api.schedule import server_of
+from rooflinesim.api.scheduling import server_of
 from rooflinesim.grid import FloatArray
 from rooflinesim.schedule import Schedule
 from rooflinesim.solver import goodput_band

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from rooflinesim.api import Scenario, predict
-from rooflinesim.api.schedule import schedule
+from rooflinesim.api.scheduling import schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "app"))

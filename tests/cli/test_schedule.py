@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rooflinesim.api import Scenario, resolve
-from rooflinesim.api.check import check_schedule
-from rooflinesim.api.emit import KINDS, emit, lint_config
-from rooflinesim.api.schedule import schedule
+from rooflinesim.api.checking import check_schedule
+from rooflinesim.api.emitting import KINDS, emit, lint_config
+from rooflinesim.api.scheduling import schedule
 from rooflinesim.cli import build
 from rooflinesim.engines import parse_schedule
 from rooflinesim.engines.schedules import load_config

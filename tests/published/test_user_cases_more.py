@@ -11,7 +11,7 @@ import pytest
 
 from rooflinesim import registry
 from rooflinesim.api import Scenario, as_json, evaluate, fit_memory, predict, resolve
-from rooflinesim.api.explain import explain
+from rooflinesim.api.explaining import explain
 from rooflinesim.errors import InputError
 from rooflinesim.measurements import read_measurements
 from rooflinesim.ops.moe import distinct_experts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rooflinesim.api import Scenario, evaluate, resolve
-from rooflinesim.api.schedule import schedule, server_of
+from rooflinesim.api.scheduling import schedule, server_of
 from rooflinesim.errors import InputError
 
 

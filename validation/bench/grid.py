@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from rooflinesim import api
-from rooflinesim.api.sweep import sweep
+from rooflinesim.api.sweeping import sweep
 from rooflinesim.specs.scenario import Scenario
 
 CASES = {

@@ -7,7 +7,7 @@ import pytest
 
 from rooflinesim.api import Scenario, resolve
 from rooflinesim.api.control import controller
-from rooflinesim.api.schedule import schedule
+from rooflinesim.api.scheduling import schedule
 from rooflinesim.errors import InputError
 
 KS = [0, 1, 2, 3, 5]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rooflinesim.acceptance import AcceptanceCurve
 from rooflinesim.api import Scenario, predict, resolve
 from rooflinesim.api.express import as_command, as_python
-from rooflinesim.api.schedule import schedule
+from rooflinesim.api.scheduling import schedule
 from rooflinesim.api.tables import (
     acceptance_table,
     batch_evaluation,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rooflinesim.api import Scenario, evaluate, resolve
-from rooflinesim.api.schedule import server_of
+from rooflinesim.api.scheduling import server_of
 from rooflinesim.calibrate.user import fit_user
 from rooflinesim.engines import TimingRecord
 from rooflinesim.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflinesim.api.evaluate import evaluate
 from rooflinesim.api.resolve import Resolved
-from rooflinesim.api.schedule import ScheduleAnswer, engine_text, graph_limit
+from rooflinesim.api.scheduling import ScheduleAnswer, engine_text, graph_limit
 from rooflinesim.engines import EngineText, Finding, sniff_engine
 from rooflinesim.engines.sglang import lint as sglang_lint
 from rooflinesim.engines.steptables import write_sglang_additive, write_sglang_flat, write_trtllm

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rooflinesim.api.emit import lint_config
+from rooflinesim.api.emitting import lint_config
 from rooflinesim.api.resolve import Resolved, resolve
-from rooflinesim.api.schedule import ScheduleAnswer, checked_max_batch, graph_limit, rate, schedule
+from rooflinesim.api.scheduling import ScheduleAnswer, checked_max_batch, graph_limit, rate, schedule
 from rooflinesim.engines import Finding, ReadSchedule, parse_schedule
 from rooflinesim.engines.schedules import load_config
 from rooflinesim.errors import RooflinesimError
