@@ -18,7 +18,6 @@ from rooflinesim.engines.trtllm import lint as trtllm_lint
 from rooflinesim.engines.vllm import lint as vllm_lint
 from rooflinesim.engines.vllm.plan import forward_cases, sweep_params, synthetic_acceptance
 from rooflinesim.errors import RooflinesimError, unknown_name
-from rooflinesim.graphs import captured_requests
 from rooflinesim.grid import FloatArray
 
 #: Token counts at which a step-cost table is sampled, and requests.
@@ -196,16 +195,3 @@ def sniff_lintable(config: Mapping[str, Any]) -> str:
         if "speculative_config" in keys:
             return "vllm"
         raise
-
-
-def captured_tokens(resolved: Resolved, k: int) -> list[int]:
-    """Token counts of the graphs captured for K, ascending."""
-    d = resolved.deployment
-    sizes = captured_requests(
-        profile=d.profile,
-        arch_target=d.ceilings.gpu.arch_target,
-        query_tokens=k + 1,
-        max_num_seqs=d.max_num_seqs,
-        max_num_batched_tokens=d.profile.max_num_batched_tokens,
-    )
-    return [int(n) * (k + 1) for n in sizes]

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import yaml
 
 from rooflinesim.api.resolve import Resolved
+from rooflinesim.calibrate.kernels import to_yaml
 from rooflinesim.errors import InputError
 from rooflinesim.grid import FloatArray
 from rooflinesim.measurements import Measurement
@@ -368,11 +368,12 @@ def _calibration(
     return made.model_copy(update=update)
 
 
-def write_calibration(fit: UserFit, path: str | Path, *, force: bool = False) -> Path:
-    """Write the fitted calibration as YAML; ``--calibration FILE`` reads it."""
-    data = fit.calibration.model_dump(mode="json", exclude_defaults=True)
-    text = "# Fitted by `rooflinesim calibrate` to one's own measurements.\n"
-    return write_text(path, text + yaml.safe_dump(data, sort_keys=False, width=110), force=force)
+def write_calibration(
+    fit: UserFit, path: str | Path, *, of: str = "one's own measurements", force: bool = False
+) -> Path:
+    """Write the calibration fitted to ``of`` as YAML; ``--calibration FILE`` reads it."""
+    head = f"# Fitted to {of} by `rooflinesim calibrate`.\n"
+    return write_text(path, head + to_yaml(fit.calibration), force=force)
 
 
 def fit_json(fit: UserFit) -> dict[str, Any]:
@@ -384,12 +385,7 @@ def fit_json(fit: UserFit) -> dict[str, Any]:
         "before_log_sd": fit.before_log_sd,
         "fitted": [f.__dict__ for f in fit.fitted],
         "refused": [
-            {
-                "name": r.name,
-                "reason": r.reason,
-                "measure": [{"batch_size": b, "k": k, "context_tokens": c} for b, k, c in r.measure],
-            }
+            {"name": r.name, "reason": r.reason, "measure": [list(point) for point in r.measure]}
             for r in fit.refused
         ],
-        "calibration": fit.calibration.id,
     }

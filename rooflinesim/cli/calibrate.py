@@ -53,31 +53,17 @@ def calibrate(
     if source == "kernels":
         _kernels(scenario, out, jobs, force, json_out)
         return
-    from rooflinesim.calibrate.kernels import to_yaml
-    from rooflinesim.calibrate.user import fit_user
+    from rooflinesim.calibrate.user import fit_json, fit_user, write_calibration
     from rooflinesim.measurements import read_measurements
 
     resolved = resolve(scenario)
     with working("fitting"):
         fit = fit_user(resolved, read_measurements(Path(source)), calibration_id=name)
     if out is not None:
-        head = f"# Fitted to {Path(source).name} by `rooflinesim calibrate`.\n"
-        write_text(out, head + to_yaml(fit.calibration), force=force)
+        write_calibration(fit, out, of=Path(source).name, force=force)
         typer.echo(f"wrote {out}; use it with --calibration {out}", err=True)
     if json_out:
-        show_json(
-            {
-                "schema": 1,
-                "fitted": [vars(item) for item in fit.fitted],
-                "refused": [
-                    {"name": r.name, "reason": r.reason, "measure": [list(m) for m in r.measure]}
-                    for r in fit.refused
-                ],
-                "n": fit.n,
-                "residual_log_sd": fit.residual_log_sd,
-                "before_log_sd": fit.before_log_sd,
-            }
-        )
+        show_json(fit_json(fit))
         return
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("parameter", "value", "stderr", "unit"):

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rooflinesim.engines.records import Finding
-from rooflinesim.errors import InputError, unknown_name
+from rooflinesim.errors import InputError
 
 Ranges = tuple[tuple[int, int, int], ...]
 
@@ -151,12 +151,3 @@ def highest_k(ranges: Ranges, *, engine: str) -> int:
             "off (SD on with K=0 still costs)"
         )
     return top
-
-
-def one_of(value: str, allowed: Mapping[str, object] | Iterable[str], *, field: str) -> str:
-    """``value`` in lower case if it is one of ``allowed``, else the error with near misses."""
-    names = list(allowed)
-    lowered = value.lower()
-    if lowered not in names:
-        raise unknown_name(field, value, names)
-    return lowered

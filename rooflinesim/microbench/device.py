@@ -26,7 +26,6 @@ from rooflinesim.specs.base import Estimate, Quantity
 from rooflinesim.specs.calibration import Calibration, CollectiveFit, RanksFit
 from rooflinesim.specs.engine import DraftLaw, EngineProfile, GraphRule, HostCost, Sampler
 from rooflinesim.specs.gpu import GpuSpec
-from rooflinesim.units import WEIGHT_BYTES
 
 #: Called with the share of the work done and what is measured now.
 Progress = Callable[[float, str], None]
@@ -392,8 +391,3 @@ def errors_by_family(result: DeviceResult) -> dict[str, tuple[int, float, float]
         if errors.size:
             out[family] = (len(errors), float(np.median(errors)), float(errors.max()))
     return out
-
-
-def weight_fits(machine: Machine, fmt: str, n_weights: float) -> bool:
-    """Whether so many weights fit into half of the free memory."""
-    return n_weights * WEIGHT_BYTES[fmt] < 0.5 * machine.free_memory_bytes

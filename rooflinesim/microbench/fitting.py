@@ -179,8 +179,3 @@ def relative_errors(rows: Sequence[Primitive], ceilings: Ceilings) -> Vector:
             if row.op is not None
         ]
     )
-
-
-def family_spread(fit: FamilyFit) -> str:
-    """One family's fit in a few words."""
-    return f"{fit.n} rows, one-sigma {100 * fit.log_sd:.0f} %"

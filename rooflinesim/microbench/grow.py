@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rooflinesim.errors import InputError
 from rooflinesim.microbench.nn import Block, Decoder, DenseMlp, EagleHead, Mixer, MoeMlp, Stack, init_weights
@@ -125,8 +125,3 @@ def grow_eagle(small: EagleHead, layer: Layer, hidden: int, *, seed: int = 0) ->
     big.fc.weight[:old, hidden : hidden + old] = r * small.fc.weight[:, old:]
     _grow_stack(small.stack, big.stack, r, seed=seed)
     return big.requires_grad_(False).eval()
-
-
-def to_format(module: nn.Module, dtype: torch.dtype, device: str) -> nn.Module:
-    """The module in one number format on one device."""
-    return module.to(dtype=dtype, device=device)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rooflinesim.accuracy import band_coverage, k_regret, same_sign, score
-from rooflinesim.api.resolve import Resolved, resolve
+from rooflinesim.api.resolve import resolve
 from rooflinesim.errors import InputError, RooflinesimError
 from rooflinesim.measurements import Measurement
 from rooflinesim.uncertainty import Z80
@@ -78,12 +78,6 @@ class Result:
         return self.holds(self.bound)
 
 
-def resolved_groups(campaign: Campaign, groups: tuple[str, ...]) -> dict[str, Resolved]:
-    """The scenario of each group that has rows, looked up."""
-    names = dict.fromkeys(row.group for row in campaign.rows if not groups or row.group in groups)
-    return {name: resolve(campaign.scenario(name)) for name in names}
-
-
 def predict_all(campaign: Campaign, rows: list[Measurement]) -> tuple[list[Predicted], list[str]]:
     """Predictions of the rows, group by group; what cannot be answered is skipped with its reason."""
     given = given_lengths(campaign.rows)
@@ -114,23 +108,22 @@ def coverage_of(predicted: list[Predicted]) -> float | None:
     return band_coverage(low=value / width, high=value * width, measured=[p.row.value for p in predicted])
 
 
-def _errors(campaign: Campaign, spec: ScoreSpec) -> Result:
-    rows = campaign.select(metric=spec.metric, groups=spec.groups)
-    predicted, skipped = predict_all(campaign, rows)
-    if not predicted:
-        raise InputError(
-            f"{campaign.id}: no row of {spec.metric} could be predicted ({'; '.join(skipped[:1])})"
-        )
+def error_result(
+    campaign: Campaign,
+    spec: ScoreSpec,
+    predicted: list[Predicted],
+    skipped: list[str],
+    *,
+    metric: str,
+    coverage: float | None,
+    faster_than_roofline: tuple[str, ...],
+) -> Result:
+    """Relative errors of the rows as the result of one score."""
     s = score(predicted=[p.value for p in predicted], measured=[p.row.value for p in predicted])
-    fast = tuple(
-        f"line {p.row.line}: {p.row.value:.4g} s is below the roofline {p.floor_s:.4g} s: byte model wrong"
-        for p in predicted
-        if p.floor_s > p.row.value
-    )
     return Result(
         id=campaign.id,
         kind=spec.kind,
-        metric=spec.metric,
+        metric=metric,
         n=s.n,
         n_skipped=len(skipped),
         mape=s.mape,
@@ -138,13 +131,36 @@ def _errors(campaign: Campaign, spec: ScoreSpec) -> Result:
         bias=s.bias,
         within_10=s.within_10,
         within_20=s.within_20,
-        coverage=coverage_of(predicted),
+        coverage=coverage,
         bound=spec.bound,
         target=spec.target,
         note=spec.note,
         skipped=tuple(skipped),
-        faster_than_roofline=fast,
+        faster_than_roofline=faster_than_roofline,
         rows=tuple(predicted),
+    )
+
+
+def _errors(campaign: Campaign, spec: ScoreSpec) -> Result:
+    rows = campaign.select(metric=spec.metric, groups=spec.groups)
+    predicted, skipped = predict_all(campaign, rows)
+    if not predicted:
+        raise InputError(
+            f"{campaign.id}: no row of {spec.metric} could be predicted ({'; '.join(skipped[:1])})"
+        )
+    fast = tuple(
+        f"line {p.row.line}: {p.row.value:.4g} s is below the roofline {p.floor_s:.4g} s: byte model wrong"
+        for p in predicted
+        if p.floor_s > p.row.value
+    )
+    return error_result(
+        campaign,
+        spec,
+        predicted,
+        skipped,
+        metric=spec.metric,
+        coverage=coverage_of(predicted),
+        faster_than_roofline=fast,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from rooflinesim.accuracy import score
 from rooflinesim.api.resolve import resolve
 from rooflinesim.errors import InputError, RooflinesimError, unknown_name
 from rooflinesim.measured.scoring import ScoredRow, predict_rows
@@ -22,7 +21,7 @@ from rooflinesim.serving import Serving, serve
 from rooflinesim.uncertainty import STEP_LOG_SD, family_log_sd
 from rooflinesim.validate.campaign import Campaign, ScoreSpec
 from rooflinesim.validate.observe import Predicted
-from rooflinesim.validate.scores import Result, coverage_of
+from rooflinesim.validate.scores import Result, coverage_of, error_result
 
 #: Subsets a score of the shipped rows may name: dense or expert models; answers at least 8 times the
 #: prompt, whose TPOT holds little prompt work; no probable speculation and nothing faster than the roofline.
@@ -34,30 +33,19 @@ def serving(campaign: Campaign, spec: ScoreSpec) -> Result:
     predicted, skipped = _shipped(spec) if campaign.id == CAMPAIGN else _own(campaign, spec)
     if not predicted:
         raise InputError(f"{campaign.id}: no row could be predicted ({'; '.join(skipped[:1])})")
-    s = score(predicted=[p.value for p in predicted], measured=[p.row.value for p in predicted])
     fast = tuple(
         f"{p.row.group or 'row'} {p.row.line}: {p.row.value:.4g} s is below the roofline {p.floor_s:.4g} s"
         for p in predicted
         if p.floor_s > p.row.value
     )
-    return Result(
-        id=campaign.id,
-        kind=spec.kind,
+    return error_result(
+        campaign,
+        spec,
+        predicted,
+        skipped,
         metric=f"{spec.metric} ({', '.join(spec.groups)})" if _names(campaign, spec) else spec.metric,
-        n=s.n,
-        n_skipped=len(skipped),
-        mape=s.mape,
-        median=s.median,
-        bias=s.bias,
-        within_10=s.within_10,
-        within_20=s.within_20,
         coverage=coverage_of(predicted) if spec.metric == "tpot_s" else None,
-        bound=spec.bound,
-        target=spec.target,
-        note=spec.note,
-        skipped=tuple(skipped),
         faster_than_roofline=fast,
-        rows=tuple(predicted),
     )
 
 
